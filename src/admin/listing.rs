@@ -1,4 +1,5 @@
-//! A page of a listing of sessions, the place at which the next page begins, and the stuck clients.
+//! A page of a listing of sessions, the place at which the next page begins, and the result of a
+//! search that all pages share.
 
 use crate::broker::question::SocketFacts;
 use crate::operators::query::SessionSummary;
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// Time for which a search for stuck clients is not done again.
+/// Time for which a search is not done again.
 const FRESH: Duration = Duration::from_secs(3);
 
 /// A page of a listing.
@@ -32,32 +33,32 @@ pub(super) struct ListedRow {
     pub(super) socket: Option<SocketFacts>,
 }
 
-/// The connected clients that have left a message unacknowledged for a time.
+/// The clients that a search found.
 #[derive(Clone, Debug, Default)]
-pub(super) struct StuckClients {
-    /// The clients, the longest wait first.
+pub(super) struct FoundClients {
+    /// The clients, the largest figure first.
     pub(super) rows: Vec<ListedRow>,
     /// True if there are more.
     pub(super) has_more: bool,
 }
 
-/// The last search for stuck clients. All pages share the search.
+/// The last search of all sessions for one figure. All pages share the search.
 #[derive(Default)]
-pub(super) struct StuckSearch {
-    last: Mutex<Option<(Instant, Arc<StuckClients>)>>,
+pub(super) struct SharedSearch {
+    last: Mutex<Option<(Instant, Arc<FoundClients>)>>,
     /// Locked while a search is under way.
     searching: Arc<AsyncMutex<()>>,
 }
 
-impl StuckSearch {
+impl SharedSearch {
     /// Returns the result, if it is fresh.
-    pub(super) fn fresh(&self, now: Instant) -> Option<Arc<StuckClients>> {
+    pub(super) fn fresh(&self, now: Instant) -> Option<Arc<FoundClients>> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_ref().filter(|(at, _)| now < *at + FRESH).map(|(_, found)| Arc::clone(found))
     }
 
     /// Returns the last result, however old it is; an empty one before the first search.
-    pub(super) fn last(&self) -> Arc<StuckClients> {
+    pub(super) fn last(&self) -> Arc<FoundClients> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_ref().map(|(_, found)| Arc::clone(found)).unwrap_or_default()
     }
@@ -73,7 +74,7 @@ impl StuckSearch {
     }
 
     /// Keeps a result.
-    pub(super) fn found(&self, now: Instant, found: StuckClients) {
+    pub(super) fn found(&self, now: Instant, found: FoundClients) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, Arc::new(found)));
     }
 }

@@ -17,7 +17,8 @@
 //! | `audit`, `logins`, `listing` | the actions of operators, the logins, a page of sessions |
 //! | [`metrics`] | the metrics of the broker in Prometheus' text format |
 //! | `timeline`, `traces`, `wheel` | redelivery, the steps of messages, and the deadlines |
-//! | `recent` | the last two minutes of a few figures |
+//! | `human` | numbers as people read them |
+//! | `recent` | the last two minutes of a few figures, and the last hour and day of others |
 //! | `terms` | the settings that a reload changes |
 //! | `state` | the state of the interface, and its view of the broker |
 //! | `cookies`, `browser_login` | the cookies, and the login of a request |
@@ -49,6 +50,7 @@ pub mod ctl;
 mod event_stream;
 mod failed;
 pub(crate) mod https;
+mod human;
 mod listing;
 mod login_attempt;
 mod login_failures;

@@ -9,6 +9,7 @@ use crate::pulse::LateThread;
 use crate::time::Instant;
 use actix_web::web::Data;
 use serde::Serialize;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use utoipa::ToSchema;
@@ -79,6 +80,10 @@ pub struct StoreState {
     pub oldest_uncommitted: Duration,
     /// The time within which 99 % of the commits since the start were done.
     pub commit_p99: Duration,
+    /// The bytes that the store takes on the disk.
+    pub bytes: u64,
+    /// The bytes that may be added before new messages are refused, as of the last commit.
+    pub room: u64,
 }
 
 impl BrokerReadiness {
@@ -165,6 +170,8 @@ impl StoreState {
             is_full: observer.shared().is_store_full(),
             oldest_uncommitted: store.oldest_uncommitted(now),
             commit_p99: store.commit_time.p99(),
+            bytes: store.bytes.load(Ordering::Relaxed),
+            room: store.room.load(Ordering::Relaxed),
         })
     }
 

@@ -10,6 +10,7 @@ use super::request_origin::origin_of;
 use super::state::State;
 use crate::clock;
 use actix_web::HttpRequest;
+use actix_web::error::QueryPayloadError;
 use actix_web::http::header::AUTHORIZATION;
 use actix_web::web::{QueryConfig, ReqData};
 use serde::Deserialize;
@@ -45,7 +46,12 @@ pub(super) type Asker = ReqData<Caller>;
 
 /// Returns the rule that a query string with a mistake is a problem with its name.
 pub(super) fn query_config() -> QueryConfig {
-    QueryConfig::default().error_handler(|error, _| Failed::Parameter(error.to_string()).into())
+    QueryConfig::default().error_handler(|error, _| {
+        let QueryPayloadError::Deserialize(mistake) = &error else {
+            return Failed::Parameter(error.to_string()).into();
+        };
+        Failed::Parameter(mistake.to_string()).into()
+    })
 }
 
 /// Returns the caller, who must have this scope.

@@ -4,6 +4,7 @@ use crate::admin::readiness::{SILENT, StoreState, late_threads};
 use crate::broker::observer::Observer;
 use crate::finding::{Check, Finding};
 use crate::log::stderr;
+use crate::time::duration::seconds;
 use std::time::Duration;
 
 /// A share of a limit, in percent, from which it is reported.
@@ -81,7 +82,7 @@ impl SelfReport<'_> {
     fn drops(&self) -> Finding {
         let mut text = format!("{} messages since the start", self.dropped);
         if let Some(ago) = self.last_drop_ago {
-            text += &format!(", the last one {} s ago", ago.as_secs());
+            text += &format!(", the last one {} ago", seconds(ago));
         }
         match self.dropped {
             0 => Finding::ok(Check::Drops, "none since the start"),

@@ -6,12 +6,13 @@ use super::credentials::Credentials;
 use super::credentials::file::CredentialFile;
 use super::failed::Failed;
 use super::https::Scheme;
-use super::listing::StuckSearch;
+use super::listing::SharedSearch;
 use super::login_failures::LoginFailures;
 use super::logins::PageLogins;
 use super::metrics::requests::RequestCounts;
 use super::names::ProcessTag;
 use super::recent::RecentFigures;
+use super::recent::history::History;
 use super::stream_places::{StreamPlace, StreamPlaces};
 use super::terms::AdminTerms;
 use super::timeline::Timeline;
@@ -52,12 +53,14 @@ pub(super) struct AdminState {
     audit: AuditLog,
     traces: Traces,
     process: ProcessTag,
-    stuck: StuckSearch,
+    stuck: SharedSearch,
+    longest_queues: SharedSearch,
     wheel: LastWheel,
     requests: RequestCounts,
     /// The number of the last request.
     last_request: AtomicU64,
     recent: RecentFigures,
+    history: History,
     timeline: Timeline,
     streams: StreamPlaces,
     /// Notified once, when the broker has started.
@@ -175,11 +178,13 @@ impl AdminState {
             audit: AuditLog::default(),
             traces: Traces::default(),
             process: ProcessTag::of_start(clock::unix_millis()),
-            stuck: StuckSearch::default(),
+            stuck: SharedSearch::default(),
+            longest_queues: SharedSearch::default(),
             wheel: LastWheel::default(),
             requests: RequestCounts::default(),
             last_request: AtomicU64::new(0),
             recent: RecentFigures::default(),
+            history: History::default(),
             timeline: Timeline::default(),
             streams: StreamPlaces::default(),
             has_started: Notify::new(),
@@ -254,6 +259,11 @@ impl AdminState {
         &self.recent
     }
 
+    /// Returns the last hour and the last day of the figures of the charts.
+    pub(super) fn history(&self) -> &History {
+        &self.history
+    }
+
     /// Returns the addresses of the interface.
     pub(super) fn addresses(&self) -> &[SocketAddr] {
         &self.bound
@@ -308,8 +318,13 @@ impl AdminState {
     }
 
     /// Returns the last search for stuck clients.
-    pub(super) fn stuck(&self) -> &StuckSearch {
+    pub(super) fn stuck(&self) -> &SharedSearch {
         &self.stuck
+    }
+
+    /// Returns the last search for the longest queues.
+    pub(super) fn longest_queues(&self) -> &SharedSearch {
+        &self.longest_queues
     }
 
     /// Returns the timeline of redelivery.

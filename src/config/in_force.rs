@@ -2,6 +2,7 @@
 
 use super::keys;
 use super::reload::shown;
+use super::render::joined;
 use super::table::ReloadEffect;
 use super::value::BUILT_IN;
 use super::{Config, Loaded};
@@ -80,6 +81,13 @@ impl Config {
         };
         keys::keys().map(row).collect()
     }
+}
+
+/// Returns what a key does and the values that it takes, as `docs/configuration.md` has it; `None`
+/// for an unknown key.
+pub fn help_of(path: &str) -> Option<String> {
+    let key = keys::key(path)?;
+    Some(format!("{} Values: {}.", joined(key.help), key.rule.span()))
 }
 
 #[cfg(test)]

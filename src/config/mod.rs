@@ -43,7 +43,7 @@ pub use crate::session::redelivery_rule::RedeliveryRule;
 pub use crate::shard::rules::access::{DeniedPublish, DeniedSubscribe};
 pub use crate::time::duration;
 pub use choices::{DurabilityLevel, JwtFrom, ListenerProtocol, LogFormat, PayloadViews, ProxyProtocol};
-pub use in_force::{KeyInForce, KeySources};
+pub use in_force::{KeyInForce, KeySources, help_of};
 pub use keys::{
     Acl, Admin, Auth, Bans, Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys,
 };

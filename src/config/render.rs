@@ -180,7 +180,7 @@ fn example(text: &mut String, section: &Section) {
 }
 
 /// Returns the lines of a doc comment as paragraphs, with an empty line between two of them.
-fn joined(lines: &[&str]) -> String {
+pub(super) fn joined(lines: &[&str]) -> String {
     let mut text = String::new();
     for line in lines.iter().map(|line| line.trim()) {
         match line {

@@ -71,6 +71,8 @@ fn store(described: &Value) -> StoreState {
         is_full: described["full"].as_bool() == Some(true),
         oldest_uncommitted: seconds(&described["oldest_uncommitted"]).unwrap_or_default(),
         commit_p99: seconds(&described["commit_p99"]).unwrap_or_default(),
+        bytes: number(&described["bytes"]),
+        room: number(&described["room"]),
     }
 }
 
@@ -132,7 +134,7 @@ mod tests {
         overview["dropped"] = json!(3);
         overview["last_drop_ago"] = json!(3_599);
         let found = worst(&overview, Vec::new()).expect("drops");
-        assert_eq!(found.text, "3 messages since the start, the last one 3599 s ago");
+        assert_eq!(found.text, "3 messages since the start, the last one 59 min 59 s ago");
         overview["last_drop_ago"] = json!(3_600);
         assert_eq!(worst(&overview, Vec::new()), None);
     }

@@ -33,10 +33,10 @@ fn a_login_leads_to_the_page_that_was_asked_for_and_to_no_other_site() {
         assert!(!get(&broker, &format!("/login?to={other}"), "").1.contains("evil"), "{other}");
     }
     broker.add_user("ann", "viewer");
-    let (_, answer) = post(&broker, "/login", "", "user=ann&password=sesame&to=%2Fwheel");
-    assert_eq!(location(&answer), "/wheel");
-    let (_, page) = post(&broker, "/login", "", "token=hmg_wrong&to=%2Fwheel");
-    assert!(page.contains(r#"name="to" value="/wheel""#), "a failed login keeps it: {page}");
+    let (_, answer) = post(&broker, "/login", "", "user=ann&password=sesame&to=%2Fdeadlines");
+    assert_eq!(location(&answer), "/deadlines");
+    let (_, page) = post(&broker, "/login", "", "token=hmg_wrong&to=%2Fdeadlines");
+    assert!(page.contains(r#"name="to" value="/deadlines""#), "a failed login keeps it: {page}");
 }
 
 #[test]

@@ -87,9 +87,12 @@ fn the_client_that_waits_longest_is_the_worst_of_many_and_one_that_left_is_none(
     let cookie = log_in(&broker, &broker.viewer);
     let page = until("stuck clients", || {
         let (_, page) = get(&broker, "/", &cookie);
-        page.contains("<b data-live=\"stuck\">100+</b>").then_some(page)
+        page.contains("<b data-figure=\"stuck\">100+</b>").then_some(page)
     });
-    assert!(page.contains("oldest has not acknowledged packet"), "{page}");
+    assert!(page.contains("20 or more clients have"), "{page}");
+    assert!(!page.contains("oldest has not acknowledged packet"), "the table says it: {page}");
+    let other = get(&broker, "/topics", &cookie).1;
+    assert!(other.contains("oldest has not acknowledged packet"), "{other}");
     assert!(page.contains("href=\"/clients/oldest\"") && !page.contains("href=\"/clients/gone\""), "{page}");
     let body = json_of(&broker.ask("GET", "/api/v1/overview", &broker.viewer).1);
     let problem = &body["problems"][0];
@@ -171,7 +174,7 @@ fn the_audit_is_for_administrators_and_a_broker_without_objectives_says_how_to_s
     assert!(status == 200 && page.contains("Add a [[slo]] table") && !page.contains("/audit"), "{page}");
     assert!(page.contains(r#"href="/slow""#), "{page}");
     let (status, page) = get(&broker, "/slow", &cookie);
-    assert!(status == 200 && page.contains("No delivery took more than a second"), "{page}");
+    assert!(status == 200 && page.contains("No delivery that has ended took more than a second"), "{page}");
 }
 
 #[test]
@@ -220,6 +223,7 @@ fn the_page_of_the_interface_has_every_path_and_every_error() {
     for (_, path, _) in homing::admin::api_paths() {
         assert!(page.contains(path), "{path}");
     }
+    assert!(!page.contains('`') && page.contains("<code>admin.credentials</code>"), "{page}");
     for error in ["/api/problems/resend-forbidden", "/api/problems/busy"] {
         assert!(page.contains(error), "{error}");
     }
@@ -288,7 +292,7 @@ fn the_wheel_has_every_deadline_once_and_the_page_and_the_command_show_it() {
     assert_eq!(kinds, number(&wheel["keys"]));
     assert!(number(&wheel["kinds"]["retransmit"]) == 1, "{wheel}");
     let cookie = log_in(&broker, &broker.viewer);
-    let (status, page) = get(&broker, "/wheel", &cookie);
+    let (status, page) = get(&broker, "/deadlines", &cookie);
     assert!(status == 200 && page.contains("wheel-rows") && page.contains("retransmit"), "{page}");
     let (code, text) = broker.ctl(&["wheel"]);
     assert!(code == Some(0) && text.contains("retransmit             1"), "{text}");

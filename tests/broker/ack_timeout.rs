@@ -73,9 +73,11 @@ fn v5_overdue_publish_disconnects_with_0x97_and_comes_again_at_the_return() {
             let named = format!("packet {} unacknowledged for ", first.id);
             assert!(text.starts_with(&named) && text.contains("sent 1 time;"), "{text}");
             assert!(text.ends_with("application: the client's host has it"), "{text}");
-            let age: u64 =
-                text[named.len()..].split(' ').next().and_then(|ms| ms.parse().ok()).expect("an age");
-            assert!((600..2000).contains(&age), "{text}");
+            let (age, _) = text[named.len()..].split_once(", ").expect("an age");
+            let (number, unit) = age.split_once(' ').expect("a unit");
+            let in_ms = if unit == "ms" { 1.0 } else { 1_000.0 };
+            let age = number.parse::<f64>().expect("a number") * in_ms;
+            assert!((600.0..2000.0).contains(&age), "{text}");
 
             let mut subscriber = broker.persistent(V5, "s");
             let again = subscriber.expect_publish();

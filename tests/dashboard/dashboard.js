@@ -11,6 +11,7 @@ const AXE = fs.readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8')
 const IMAGES = path.join(__dirname, '../../docs/images')
 const PAGES = [
   '/',
+  '/?charts=day',
   '/clients',
   '/clients/pump-7',
   '/topics?filter=pumps/7/set',
@@ -18,8 +19,8 @@ const PAGES = [
   '/topics?filter=pumps/%23',
   '/shared-groups',
   '/traces',
-  '/timeline',
-  '/wheel',
+  '/redelivery',
+  '/deadlines',
   '/objectives',
   '/slow',
   '/where?topic=pumps/7/set',
@@ -88,7 +89,7 @@ async function loginAndLogout(run) {
   await page.keyboard.press('Enter')
   // The page that was asked for.
   await page.getByRole('heading', { name: 'Clients' }).waitFor()
-  await page.getByText('ann (operator)').waitFor()
+  await page.getByText('ann (operator)').first().waitFor()
   await page.getByRole('button', { name: 'Log out' }).click()
   await page.getByRole('heading', { name: 'Log in' }).waitFor()
   const link = run.broker.ctl('dashboard').trim()
@@ -113,7 +114,7 @@ async function viewerSeesNoAction(run) {
 
 async function deafClient(run) {
   await withPage(run, {}, async (page, opened) => {
-    await page.goto(`${run.broker.url}/timeline`)
+    await page.goto(`${run.broker.url}/redelivery`)
     const client = await deaf(run.broker, 'deaf-1', 5, 'deaf/1')
     const other = await opened.newPage()
     await other.goto(`${run.broker.url}/clients/deaf-1`)
@@ -130,12 +131,12 @@ async function deafClient(run) {
 
 async function wheelIsExact(run) {
   await withPage(run, {}, async (page) => {
-    await page.goto(`${run.broker.url}/wheel`)
+    await page.goto(`${run.broker.url}/deadlines`)
     const end = Date.now() + PATIENCE
     for (;;) {
       const before = await metric(run, 'homing_expiry_keys')
       const wheel = await run.broker.api('GET', '/api/v1/expiry')
-      const shown = await page.locator('[data-wheel=keys]').first().textContent()
+      const shown = await page.locator('[data-figure=keys]').first().textContent()
       const after = await metric(run, 'homing_expiry_keys')
       const listed = wheel.buckets.reduce((sum, bucket) => sum + bucket.keys, 0)
       assert.strictEqual(listed + wheel.later + wheel.overdue, wheel.keys)
@@ -265,25 +266,79 @@ async function overview(run) {
   await reader.subscribe('rate/#')
   const publisher = await Client.connect(run.broker, 'rate-publisher', 4)
   await withPage(run, { scope: 'viewer' }, async (page) => {
-    const text = (key) => page.locator(`[data-live=${key}]`).first().textContent()
-    for (const key of ['rate_in', 'rate_out', 'due']) {
-      assert.ok((await page.locator(`[data-words=${key}]`).textContent()).length > 10, `${key} has no words`)
-    }
+    const text = (key) => page.locator(`[data-figure=${key}]`).first().textContent()
     const end = Date.now() + PATIENCE
-    for (let id = 1; !/^[1-9.]/.test(await text('rate_in')) || !/^below/.test(await text('ack_p99')); id += 1) {
+    for (let id = 1; !/^[1-9.]/.test(await text('rate_in')) || !/below/.test(await text('ack_p99')); id += 1) {
       assert.ok(Date.now() < end, `the rate is ${await text('rate_in')}, the wait ${await text('ack_p99')}`)
       await publisher.publish('rate/1', 'on', id)
     }
-    // A line has two points two seconds after the first rate.
-    const isLine = () => {
-      const points = document.querySelector('polyline[data-curve=rate_in]').getAttribute('points')
-      return /^0\.0,[\d.]+( [\d.]+,[\d.]+)+$/.test(points)
-    }
-    await page.waitForFunction(isLine)
+    // The first point of a chart is there six seconds after the start, with its value as a title.
+    const chart = page.locator('figure', { hasText: 'messages in' })
+    await chart.locator('svg title').first().waitFor({ state: 'attached' })
+    assert.match(await chart.locator('svg').getAttribute('aria-label'), /^messages in: now .*\/s, highest .*\/s at \d\d:\d\d$/)
+    await page.getByRole('link', { name: 'Last day' }).click()
+    await page.getByText('24 h ago').first().waitFor()
     assert.match(await text('up'), /\d (s|min|h)/)
     assert.match(await text('slo_rates'), /met|decided/)
   })
   for (const each of [reader, publisher]) each.close()
+}
+
+// Waits until a page has followed the broker so many times.
+async function followed(page, times = 1) {
+  const asOf = page.locator('#as-of')
+  for (let n = 0; n < times; n += 1) {
+    const before = await asOf.textContent()
+    await page.waitForFunction((text) => document.querySelector('#as-of').textContent !== text, before)
+  }
+}
+
+// Each page follows the broker, and nothing moves under a reader who writes or selects.
+async function follows(run) {
+  const { url } = run.broker
+  await withPage(run, { scope: 'admin' }, async (page, opened) => {
+    const all = PAGES.filter((where) => !['/login', '/api/v1/docs'].includes(where)).concat('/dead-letters')
+    // A few at a time: a browser opens six connections to one place.
+    for (let n = 0; n < all.length; n += 6) {
+      const tabs = await Promise.all(all.slice(n, n + 6).map(() => opened.newPage()))
+      await Promise.all(tabs.map((tab, at) => tab.goto(url + all[n + at])))
+      await Promise.all(tabs.map((tab) => followed(tab)))
+      await Promise.all(tabs.map((tab) => tab.close()))
+    }
+    const where = `${url}/clients?prefix=follow-`
+    const other = await opened.newPage()
+    await other.goto(where)
+    await page.goto(where)
+    const clients = []
+    const link = (id) => page.getByRole('link', { name: id, exact: true })
+    const stays = async (id) => {
+      clients.push(await Client.connect(run.broker, id))
+      await followed(other, 2)
+      assert.strictEqual(await link(id).count(), 0, `${id} came under the reader`)
+    }
+    const field = page.locator('main input[name=prefix]')
+    await field.focus()
+    await stays('follow-3')
+    await field.blur()
+    await link('follow-3').waitFor()
+    await page.evaluate(() => getSelection().selectAllChildren(document.querySelector('main td')))
+    await stays('follow-2')
+    await page.evaluate(() => getSelection().removeAllRanges())
+    await link('follow-2').waitFor()
+    await page.getByRole('button', { name: 'Pause' }).click()
+    await stays('follow-4')
+    await page.getByRole('button', { name: 'Go on' }).click()
+    await link('follow-4').waitFor()
+    // A link keeps the focus, and a field its text.
+    await field.fill('typed')
+    await link('follow-3').focus()
+    clients.push(await Client.connect(run.broker, 'follow-1'))
+    await link('follow-1').waitFor()
+    assert.strictEqual(await page.evaluate(() => document.activeElement.textContent), 'follow-3')
+    assert.strictEqual(await field.inputValue(), 'typed')
+    for (const client of clients) client.close()
+    for (const id of [1, 2, 3, 4]) await run.broker.api('DELETE', `/api/v1/clients/follow-${id}`)
+  })
 }
 
 // A trace begins on the page of a client, shows the steps as they come, and ends.
@@ -454,11 +509,12 @@ async function hostileIds(run) {
   for (const client of clients) client.close()
 }
 
-// Nothing sticks out of the page at 360 and 1,400 pixels, and the header of a telephone is short.
+// Nothing sticks out of the page at 360, 1,280 and 1,400 pixels. The places are on one line, or behind a button.
 async function fits(page, what) {
-  for (const width of [360, 1400]) {
+  for (const width of [360, 1280, 1400]) {
     await page.setViewportSize({ width, height: 900 })
-    const header = await page.evaluate(() => document.querySelector('header').offsetHeight)
+    const [bar, header] = await page.evaluate(() => ['.bar', 'header'].map((each) => document.querySelector(each).offsetHeight))
+    assert.ok(bar <= 50, `the places of ${what} take ${bar} pixels at ${width}`)
     assert.ok(header <= 200, `the header of ${what} takes ${header} pixels at ${width}`)
     const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth)
     assert.strictEqual(over, 0, `${what} is ${over} pixels too wide at ${width}`)
@@ -546,7 +602,16 @@ async function withoutJavaScript(run) {
       await page.goto(run.broker.url + where)
       assert.ok(await page.locator('h1').isVisible(), where)
       assert.ok(!(await page.locator('#banner').isVisible()), where)
+      if (where === '/login') continue
+      assert.match(await page.locator('#as-of').textContent(), /^as of \d\d:\d\d:\d\d UTC$/, where)
+      assert.ok(where === '/api/v1/docs' || (await page.getByRole('link', { name: 'refresh' }).isVisible()), where)
     }
+    await page.goto(run.broker.url)
+    await page.setViewportSize({ width: 360, height: 760 })
+    await page.getByText('Menu', { exact: true }).click()
+    await page.getByRole('link', { name: 'Settings', exact: true }).click()
+    await page.getByRole('heading', { name: 'Settings' }).waitFor()
+    await page.setViewportSize({ width: 1400, height: 900 })
     await page.goto(`${run.broker.url}/clients`)
     await page.getByLabel('Begins with').fill('pump')
     await page.getByRole('button', { name: 'Show' }).click()
@@ -577,7 +642,7 @@ async function manySessions(run) {
 
 async function restart(run) {
   await withPage(run, { expected: ['ERR_', '401', '503'] }, async (page) => {
-    await page.goto(`${run.broker.url}/wheel`)
+    await page.goto(`${run.broker.url}/deadlines`)
     await run.broker.stop()
     await page.locator('#banner').getByText('does not answer').waitFor()
     await run.broker.start()
@@ -594,10 +659,10 @@ async function restart(run) {
 async function pictures(run) {
   const options = { viewport: { width: 1200, height: 760 }, colorScheme: 'light' }
   await withPage(run, { options }, async (page) => {
-    for (const [name, where] of [['stuck-client', '/clients/pump-7'], ['timeline', '/timeline']]) {
+    for (const [name, where] of [['stuck-client', '/clients/pump-7'], ['timeline', '/redelivery']]) {
       await page.goto(run.broker.url + where)
       // The head of the page follows the broker within seconds.
-      await page.locator('[data-live=problem] a').waitFor()
+      await page.locator('[data-figure=problem] a').waitFor()
       await page.reload()
       const file = path.join(IMAGES, `${name}.png`)
       await page.screenshot({ path: file })
@@ -615,7 +680,8 @@ const CASES = [
   ['6 a 3.1.1 client gets a message again, a 5.0 client is only disconnected', redeliver],
   ['7 client ids break nothing', hostileIds],
   ['topics: who gets a message, what is retained, and its deletion', topics],
-  ['overview: rates, waits, objectives and their curves', overview],
+  ['overview: rates, waits, objectives and charts', overview],
+  ['follows: each page follows the broker, and nothing moves under a reader', follows],
   ['traces: begun on a page, their steps, and their end', tracePages],
   ['where finds a dead letter, a client has its policy, the audit its dates', whereAndPolicy],
   ['9 axe finds nothing, and nothing is too wide', accessible],

@@ -6,6 +6,7 @@ use super::http::{path_with, request};
 use super::text::{TextColumn, left, right, table};
 use crate::admin::audit::AuditEntry;
 use crate::admin::credentials;
+use crate::admin::human::{budget, percent};
 use crate::admin::payloads::{MOST, PayloadView};
 use crate::admin::routes::audit::Audit;
 use crate::admin::routes::clients::TopClients;
@@ -319,15 +320,14 @@ pub(super) fn objectives_table(ObjectivesAnswer { objectives }: ObjectivesAnswer
     if objectives.is_empty() {
         return "no objectives; [[slo]] of the configuration sets them".to_owned();
     }
-    let percent = |share: f64, places: usize| format!("{:.places$} %", share * 100.0);
     let cells = |row: &ObjectiveRow| {
         [
             text(&row.name),
             name(&row.topic, TOPIC),
             Duration::try_from_secs_f64(row.within).map(duration::format).unwrap_or_default(),
-            percent(row.target, 3),
-            row.ratio.map(|share| percent(share, 3)).unwrap_or_default(),
-            row.budget_left.map(|share| percent(share, 0)).unwrap_or_default(),
+            percent(row.target),
+            row.ratio.map(percent).unwrap_or_default(),
+            row.budget_left.map(budget).unwrap_or_default(),
             text(row.in_time),
             text(row.late),
             text(row.dropped),

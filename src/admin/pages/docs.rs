@@ -3,6 +3,7 @@
 use super::entry::{PageReader, login_of};
 use super::frame::{PageFrame, theme_of};
 use super::page::{PageResult, render};
+use super::prose::{Prose, prose};
 use crate::admin::problem_kind::{ProblemFacts, ProblemKind};
 use crate::admin::state::State;
 use actix_web::HttpRequest;
@@ -16,7 +17,8 @@ struct DocsPage {
     version: &'static str,
     operations: Vec<OperationView>,
     schemas: Vec<SchemaView>,
-    problems: Vec<ProblemFacts>,
+    /// The kinds of errors, each with its meaning.
+    problems: Vec<(ProblemFacts, Prose)>,
 }
 
 /// One method of one path.
@@ -24,7 +26,7 @@ struct OperationView {
     method: String,
     path: String,
     scope: String,
-    summary: String,
+    summary: Prose,
     parameters: Vec<ParameterView>,
     /// The schema of the body of the request.
     body: Option<String>,
@@ -37,13 +39,13 @@ struct ParameterView {
     /// Its place: `path`, `query` or `header`.
     place: String,
     values: String,
-    text: String,
+    text: Prose,
 }
 
 /// An answer of an operation that is no error.
 struct AnswerView {
     status: String,
-    text: String,
+    text: Prose,
     schema: Option<String>,
 }
 
@@ -71,7 +73,7 @@ pub(crate) async fn page(
         version: env!("CARGO_PKG_VERSION"),
         operations: operations(document),
         schemas: schemas(document),
-        problems: ProblemKind::ALL.iter().map(|kind| kind.facts()).collect(),
+        problems: ProblemKind::ALL.iter().map(|kind| (kind.facts(), prose(kind.facts().meaning))).collect(),
     }))
 }
 
@@ -93,14 +95,14 @@ impl OperationView {
             method: method.to_ascii_uppercase(),
             path: path.to_owned(),
             scope: operation["x-scope"].as_str().unwrap_or("none").to_owned(),
-            summary: text(&operation["summary"]),
+            summary: prose(&text(&operation["summary"])),
             parameters: parameters.map(|one| ParameterView::of(resolved(document, one))).collect(),
             body: schema_name(&operation["requestBody"]),
             answers: answers
                 .filter(|(status, _)| status.starts_with('2'))
                 .map(|(status, answer)| AnswerView {
                     status: status.clone(),
-                    text: text(&answer["description"]),
+                    text: prose(&text(&answer["description"])),
                     schema: schema_name(answer),
                 })
                 .collect(),
@@ -114,7 +116,7 @@ impl ParameterView {
             name: text(&parameter["name"]),
             place: text(&parameter["in"]),
             values: values(&parameter["schema"]),
-            text: text(&parameter["description"]),
+            text: prose(&text(&parameter["description"])),
         }
     }
 }
@@ -142,7 +144,8 @@ fn schemas(document: &Value) -> Vec<SchemaView> {
     let all = document["components"]["schemas"].as_object().into_iter().flatten();
     let view = |(name, schema): (&String, &Value)| SchemaView {
         name: name.clone(),
-        text: serde_json::to_string_pretty(schema).unwrap_or_default(),
+        // The descriptions in it are texts of JSON, which marks no code.
+        text: serde_json::to_string_pretty(schema).unwrap_or_default().replace('`', ""),
     };
     all.map(view).collect()
 }
@@ -191,7 +194,7 @@ mod tests {
         let shown = operations(&document);
         let top = shown.first().expect("the operation");
         assert_eq!((shown.len(), &*top.method, &*top.path, &*top.scope), (1, "GET", "/top", "viewer"));
-        assert_eq!(top.summary, "The first ones.");
+        assert_eq!(top.summary, [(false, "The first ones.".to_owned())]);
         assert_eq!(top.parameters[0].values, "age, size");
         assert_eq!((top.answers.len(), top.answers[0].schema.as_deref()), (1, Some("Top")));
     }

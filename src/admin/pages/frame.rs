@@ -1,8 +1,9 @@
-//! The frame of every page: places, the state of the broker, and its worst problem.
+//! The frame of every page: places, the state of the broker, its worst problem, and the pace at which
+//! the page follows the broker.
 
 use super::assets::{ICON, SCRIPT, STYLE};
 use super::problems::problems;
-use super::views::{count, long};
+use super::views::{clock_time, count, long};
 use crate::admin::access::{Caller, Scope};
 use crate::admin::cookies::theme_cookie_of;
 use crate::admin::logins::LoggedIn;
@@ -20,16 +21,41 @@ const PLACES: [(&str, &str, Scope); 12] = [
     ("/", "Overview", Scope::Viewer),
     ("/clients", "Clients", Scope::Viewer),
     ("/topics", "Topics", Scope::Viewer),
-    ("/where", "Where", Scope::Viewer),
+    ("/where", "Find a message", Scope::Viewer),
     ("/traces", "Traces", Scope::Operator),
-    ("/timeline", "Redelivery", Scope::Viewer),
-    ("/wheel", "Deadlines", Scope::Viewer),
+    ("/redelivery", "Redelivery", Scope::Viewer),
+    ("/deadlines", "Deadlines", Scope::Viewer),
     ("/dead-letters", "Dead letters", Scope::Viewer),
     ("/objectives", "Objectives", Scope::Viewer),
     ("/settings", "Settings", Scope::Viewer),
     ("/audit", "Audit", Scope::Admin),
     ("/api/v1/docs", "API", Scope::Viewer),
 ];
+
+/// Returns true if a path is for programs.
+pub(crate) fn is_for_programs(path: &str) -> bool {
+    path.starts_with("/api/")
+}
+
+/// The time between two looks of a page that shows what happens.
+const SOON: u32 = 2;
+
+/// The time between two looks of a page that shows what is there.
+const LATER: u32 = 5;
+
+/// Returns the seconds between two looks of a page at the broker; 0 if the page stays as it is: the
+/// answer to a form, the description of the interface, and a payload, because the audit log notes
+/// each look at it.
+fn pace_of(request: &HttpRequest) -> u32 {
+    let shows_payload = request.query_string().split('&').any(|pair| pair == "payload=true");
+    if request.method() != Method::GET || shows_payload || is_for_programs(request.path()) {
+        return 0;
+    }
+    match request.path().split('/').nth(1) {
+        Some("" | "clients" | "traces" | "redelivery" | "deadlines") => SOON,
+        _ => LATER,
+    }
+}
 
 /// Returns the place of a path in the navigation; empty for other paths.
 fn place_of(path: &str) -> &'static str {
@@ -46,6 +72,10 @@ pub(super) struct PageFrame {
     pub(super) here: String,
     /// The path of the place that the page belongs to.
     pub(super) place: &'static str,
+    /// The time of day of the page, in UTC.
+    pub(super) as_of: String,
+    /// Seconds until the page is made again; 0 for never.
+    pub(super) pace: u32,
     /// `None` without a login.
     pub(super) status: Option<Status>,
 }
@@ -132,7 +162,8 @@ impl Theme {
 impl PageFrame {
     /// Returns the frame of a page without a login.
     pub(super) fn plain(theme: Theme) -> PageFrame {
-        PageFrame { login: None, theme, here: String::new(), place: "", status: None }
+        let as_of = clock_time(clock::unix_millis());
+        PageFrame { login: None, theme, here: String::new(), place: "", as_of, pace: 0, status: None }
     }
 
     /// Returns the frame of a page of a login. `place` is the path in the navigation.
@@ -144,6 +175,8 @@ impl PageFrame {
     ) -> PageFrame {
         let here = request.uri().path_and_query().map_or("/", |here| here.as_str()).to_owned();
         let status = match state.observer() {
+            // The overview has its own list of all problems.
+            Some(observer) if place == "/" => Status { problem: None, ..Status::of(state, observer).await },
             Some(observer) => Status::of(state, observer).await,
             None => Status {
                 is_ready: false,
@@ -153,7 +186,15 @@ impl PageFrame {
                 kinds: Vec::new(),
             },
         };
-        PageFrame { login: Some(login.into()), theme: theme_of(request), here, place, status: Some(status) }
+        let (theme, pace) = (theme_of(request), pace_of(request));
+        PageFrame {
+            login: Some(login.into()),
+            here,
+            place,
+            pace,
+            status: Some(status),
+            ..PageFrame::plain(theme)
+        }
     }
 
     /// Returns the frame of the error page. Its place is that of the path.
@@ -195,7 +236,7 @@ impl Status {
     pub(super) async fn of(state: &State, observer: &Observer) -> Status {
         let (all, stuck) = (problems(state, observer).await, stuck_clients(state).await);
         let worst = all.first();
-        let (statistics, total) = (observer.statistics(), observer.statistics().total());
+        let total = observer.statistics().total();
         let figure = |name, key, value| PageFigure { name, key, value };
         let more = if stuck.has_more { "+" } else { "" };
         let readiness = BrokerReadiness::of(Some(observer), clock::now());
@@ -207,7 +248,7 @@ impl Status {
                 figure("online", "online", count(total.connected)),
                 figure("away", "away", count(total.away())),
                 figure("stuck", "stuck", format!("{}{more}", stuck.rows.len())),
-                figure("deadlines", "deadlines", count(statistics.expiry.keys())),
+                figure("queued", "queued", count(total.session_totals.queued)),
             ],
             kinds: all.iter().map(|problem| problem.kind.name()).collect(),
             problem: worst

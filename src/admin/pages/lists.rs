@@ -7,7 +7,9 @@ use super::page::{PageResult, render};
 use super::views::{count, date_time, seconds};
 use crate::admin::access::Scope;
 use crate::admin::audit::AuditEntry;
+use crate::admin::human::{budget, percent};
 use crate::admin::queries::slow::slow_deliveries;
+use crate::admin::queries::stuck::stuck_clients;
 use crate::admin::request::permit;
 use crate::admin::state::State;
 use crate::clock;
@@ -28,6 +30,8 @@ struct ListPage {
     frame: PageFrame,
     title: &'static str,
     note: &'static str,
+    /// The clients whose deliveries are not in the table yet, as a sentence.
+    open: Option<String>,
     /// The path and the words of a link to more.
     more: Option<(&'static str, &'static str)>,
     /// The advice shown if there is no row.
@@ -74,6 +78,7 @@ pub(super) async fn objectives(request: HttpRequest, state: State) -> PageResult
         title: "Objectives",
         note: "A delivery counts if its receiver was connected at the publish. It is good if the receiver acknowledges it in time. The counts begin at the start of the broker.",
         more: Some(("/slow", "Slow deliveries")),
+        open: None,
         empty: "No objective is set. Add a [[slo]] table with name, topic, within and target to the configuration.",
         columns: &OBJECTIVES,
         rows: rows.collect(),
@@ -81,14 +86,13 @@ pub(super) async fn objectives(request: HttpRequest, state: State) -> PageResult
 }
 
 fn row(objective: &Objective, counts: ObjectiveCounts) -> Vec<String> {
-    let percent = |share: f64| format!("{:.3} %", share * 100.0);
     let target = format!("{} in {}", percent(objective.target), seconds(objective.within));
     vec![
         objective.name.to_string(),
         objective.topic.to_string(),
         target,
         counts.share_in_time().map(percent).unwrap_or_default(),
-        counts.budget_left(objective.target).map(percent).unwrap_or_default(),
+        counts.budget_left(objective.target).map(budget).unwrap_or_default(),
         count(counts.late),
         count(counts.dropped),
         count(counts.open),
@@ -102,6 +106,12 @@ const SLOW: [PageColumn; 5] =
 /// The slow deliveries: rows with one in the last hour.
 pub(super) async fn slow(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
+    let stuck = stuck_clients(&state).await;
+    let open = match stuck.rows.len() {
+        0 => None,
+        1 => Some("One client has left a message unacknowledged for 10 s or longer: its delivery is still open, and not in the table".to_owned()),
+        more => Some(format!("{more} clients have left a message unacknowledged for 10 s or longer: their deliveries are still open, and not in the table")),
+    };
     let rows = slow_deliveries(&state, None, None, SLOWEST).await?.into_iter().map(|row| {
         let SlowDelivery { receiver, topic, longest, deliveries, last, .. } = row;
         let last = format!("{} ago", seconds(clock::now().since(last)));
@@ -113,7 +123,8 @@ pub(super) async fn slow(request: HttpRequest, state: State) -> PageResult {
         title: "Slow deliveries",
         note: "Deliveries that took more than a second, the slowest first: the rows with one in the last hour. A row begins anew once an hour. A delivery begins when a connected receiver gets its message, at once or into its queue, and ends with the acknowledgement.",
         more: None,
-        empty: "No delivery took more than a second within the last hour.",
+        open,
+        empty: "No delivery that has ended took more than a second within the last hour.",
         columns: &SLOW,
     }))
 }
@@ -147,6 +158,7 @@ pub(super) async fn audit(request: HttpRequest, state: State) -> PageResult {
         title: "Audit",
         note: "The newest 200 actions of operators since the start. The log has all of them under homing::audit. Times are in UTC.",
         more: None,
+        open: None,
         empty: "Nobody has acted since the start of the broker.",
         columns: &AUDIT,
         rows: rows.collect(),

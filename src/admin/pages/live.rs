@@ -172,7 +172,6 @@ impl LiveWriter {
                 "ready": status.is_ready,
                 "readiness": status.readiness,
                 "values": values,
-                "curves": gauges.curves(),
                 "kinds": status.kinds,
                 "problem": status.problem.map(|problem| json!({ "text": problem.text, "link": problem.link })),
             });

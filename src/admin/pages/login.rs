@@ -1,7 +1,7 @@
 //! The login page: a user with a password, a token of `homing admin-token`, or a code of
 //! `homing ctl dashboard` begins a login.
 
-use super::entry::{ActionForm, is_own_path, login_of, login_of_form};
+use super::entry::{ActionForm, is_own_path, login_of_form};
 use super::frame::{PageFrame, theme_of};
 use super::page::{PageResult, render};
 use crate::admin::access::Caller;
@@ -133,14 +133,6 @@ fn refused(request: &HttpRequest, failed: &Failed, unknown: &str, to: &str) -> H
 fn login_form(request: &HttpRequest, failed: Option<String>, to: &str) -> HttpResponse {
     let to = if is_own_path(to) { to.to_owned() } else { String::new() };
     render(&LoginPage { frame: PageFrame::plain(theme_of(request)), failed, to })
-}
-
-/// Answers 204 with a login and 401 without, for the script of the pages.
-pub(super) async fn state_of_login(request: HttpRequest, state: State) -> HttpResponse {
-    match login_of(&request, &state) {
-        Ok(_) => HttpResponse::NoContent().finish(),
-        Err(_) => HttpResponse::Unauthorized().finish(),
-    }
 }
 
 /// Begins a login, and leads to the page requested before, or to the first page.

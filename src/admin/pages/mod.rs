@@ -5,14 +5,15 @@
 //!
 //! | file | concern |
 //! |---|---|
-//! | `assets`, `views` | the files that the pages load, and the texts |
+//! | `assets`, `views`, `prose` | the files that the pages load, and the texts |
 //! | `problems` | what is wrong with the broker, and what to do |
 //! | `frame`, `page` | the frame of every page, and the page of an error |
 //! | `entry` | the rules by which a request belongs to a login |
-//! | `timeline`, `subscribers`, `gauges` | parts of pages, too |
+//! | `timeline`, `subscribers`, `gauges`, `charts` | parts of pages, too |
 //! | all others | one page each, or a few |
 
 mod assets;
+mod charts;
 mod clients;
 mod confirm;
 pub(super) mod docs;
@@ -26,6 +27,7 @@ mod login;
 mod overview;
 pub(super) mod page;
 pub(super) mod problems;
+mod prose;
 mod settings;
 mod shared_groups;
 mod subscribers;
@@ -65,12 +67,11 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         .route("/traces", web::post().to(traces::begin))
         .route("/traces/{number}", web::get().to(traces::one))
         .route("/traces/{number}/end", web::post().to(traces::end))
-        .route("/timeline", web::get().to(timeline::timeline))
-        .route("/wheel", web::get().to(wheel::wheel))
+        .route("/redelivery", web::get().to(timeline::timeline))
+        .route("/deadlines", web::get().to(wheel::wheel))
         .route("/login", web::get().to(login::page))
         .route("/login", web::post().to(login::log_in))
         .route("/login/code", web::post().to(login::log_in_by_code))
-        .route("/login/state", web::get().to(login::state_of_login))
         .route("/logout", web::post().to(login::log_out))
         .route("/theme", web::post().to(theme::change_theme))
         .route("/assets/{file}", web::get().to(assets::asset));

@@ -13,6 +13,8 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 use askama::Template;
 
+pub(crate) use super::frame::is_for_programs;
+
 /// The reason why there is no page.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoPage {
@@ -75,17 +77,12 @@ pub(crate) async fn framed(response: ServiceResponse) -> ServiceResponse {
     response.into_response(error_page(frame, status, found))
 }
 
-/// Returns true if a path is for programs.
-pub(crate) fn is_for_programs(path: &str) -> bool {
-    path.starts_with("/api/")
-}
-
 /// Answers for a path that leads nowhere.
 pub(crate) async fn unknown(request: HttpRequest, state: State) -> PageResult {
     if !is_for_programs(request.path()) && login_of(&request, &state).is_ok() {
         return Err(NoPage::NoSuchPage);
     }
-    Ok(problem_answer(ProblemKind::NotFound, "there is no such path; see docs/http.md"))
+    Ok(problem_answer(ProblemKind::NotFound, "there is no such path; /api/v1/docs lists all paths"))
 }
 
 /// The error page.

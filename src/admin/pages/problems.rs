@@ -2,7 +2,7 @@
 //! and `GET /api/v1/overview`.
 
 use super::views::{in_sentence, seconds, view_of};
-use crate::admin::listing::StuckClients;
+use crate::admin::listing::FoundClients;
 use crate::admin::queries::stuck::stuck_clients;
 use crate::admin::readiness::{StoreState, late_threads};
 use crate::admin::state::State;
@@ -82,12 +82,37 @@ impl BrokerProblemKind {
         }
     }
 
+    /// Returns the suggested fix for people on a page: a sentence, which may be empty, and the path
+    /// and the words of a link.
+    pub(super) fn help(self) -> (&'static str, Option<(&'static str, &'static str)>) {
+        match self {
+            BrokerProblemKind::Memory => {
+                ("Or raise limits.memory and reload.", Some(("#queues", "The longest queues")))
+            }
+            BrokerProblemKind::StuckClients => ("", self.page().map(|page| (page, "All stuck clients"))),
+            BrokerProblemKind::Drops => ("", Some(("/where", "Find the last ones, with the reasons"))),
+            BrokerProblemKind::Objective => ("", Some(("/slow", "The clients and topics that are late"))),
+            BrokerProblemKind::ReloadRefused => (
+                "The old configuration is in force.",
+                Some(("/settings", "The button Check on the page of settings names the mistakes")),
+            ),
+            BrokerProblemKind::RestartPending => {
+                ("Restart the broker when it suits.", self.page().map(|page| (page, "The changed keys")))
+            }
+            BrokerProblemKind::StoreFull
+            | BrokerProblemKind::StoreLate
+            | BrokerProblemKind::ThreadHangs
+            | BrokerProblemKind::SlowCommits
+            | BrokerProblemKind::LateDeadlines => (self.advice(), None),
+        }
+    }
+
     /// Returns the page that shows more; `None` if no page does.
     fn page(self) -> Option<&'static str> {
         match self {
             BrokerProblemKind::StuckClients => Some("/clients?min_unacked_age=10s&state=connected"),
             BrokerProblemKind::Objective => Some("/objectives"),
-            BrokerProblemKind::LateDeadlines => Some("/wheel"),
+            BrokerProblemKind::LateDeadlines => Some("/deadlines"),
             BrokerProblemKind::ReloadRefused | BrokerProblemKind::RestartPending => {
                 Some("/settings?show=changed")
             }
@@ -152,7 +177,7 @@ impl FoundProblems {
     }
 
     /// Adds the client that has waited longest.
-    fn of_stuck_clients(&mut self, state: &State, stuck: &StuckClients) {
+    fn of_stuck_clients(&mut self, state: &State, stuck: &FoundClients) {
         let Some(worst) = stuck.rows.first() else { return };
         let (view, oldest) = (view_of(state, worst), worst.session.oldest);
         let packet = oldest.map_or(0, |stall| stall.packet_id.get());

@@ -3,6 +3,7 @@
 use super::entry::{login_of, login_of_form};
 use super::frame::PageFrame;
 use super::page::{NoPage, PageResult, render};
+use super::prose::{Prose, prose};
 use crate::admin::access::Scope;
 use crate::admin::commands::{ReloadEnd, reload};
 use crate::admin::failed::Failed;
@@ -10,11 +11,14 @@ use crate::admin::logins::LoggedIn;
 use crate::admin::request::{note_of, read_query};
 use crate::admin::state::State;
 use crate::broker::reload::ReloadMode;
-use crate::config::{KeyChange, KeyInForce};
+use crate::config::{KeyChange, KeyInForce, help_of};
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use askama::Template;
 use serde::Deserialize;
+
+/// Keys that the page explains at most.
+const EXPLAINED: usize = 20;
 
 /// The filter of the list of keys.
 #[derive(Debug, Default, Deserialize)]
@@ -52,6 +56,8 @@ struct SettingsPage {
     may_reload: bool,
     filter: SettingsFilter,
     settings: Vec<KeyInForce>,
+    /// What each listed key does, if only a few are listed.
+    help: Vec<(String, Prose)>,
     /// The number of keys whose new value waits for a restart.
     pending: usize,
     /// The report of the reload that the form asked for.
@@ -144,7 +150,11 @@ async fn settings(
     settings.retain(|setting| {
         setting.key.contains(filter.key.trim()) && (filter.show == SettingsShown::All || setting.is_changed())
     });
+    let few = if settings.len() <= EXPLAINED { &*settings } else { &[] };
+    let help =
+        few.iter().filter_map(|setting| Some((setting.key.to_string(), prose(&help_of(&setting.key)?))));
     Ok(render(&SettingsPage {
+        help: help.collect(),
         csrf: login.csrf.clone(),
         may_reload: login.caller.scope >= Scope::Admin,
         frame: PageFrame::of(request, state, login, "/settings").await,

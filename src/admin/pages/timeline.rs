@@ -72,7 +72,7 @@ pub(super) struct MomentRow {
 
 pub(super) async fn timeline(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
-    let frame = PageFrame::of(&request, &state, &login, "/timeline").await;
+    let frame = PageFrame::of(&request, &state, &login, "/redelivery").await;
     let dropped = state.observer().map_or(0, |observer| observer.statistics().moments.lost());
     let drawing = TimelineDrawing::of(&state.timeline().since(0));
     let dropped = (dropped > 0).then(|| count(dropped));

@@ -11,7 +11,7 @@ use crate::operators::unfinished::UnfinishedMessage;
 use crate::session::outbound::stall::Stall;
 use std::time::Duration;
 
-pub(super) use crate::time::duration::{long, seconds};
+pub(super) use crate::admin::human::{bytes, count, long, seconds};
 
 /// Characters of a client identifier that a page shows. The shards cut topics and filters there,
 /// too.
@@ -109,34 +109,6 @@ pub(super) fn until(then: Option<f64>) -> String {
     then.map(|secs| format!("in {}", seconds(Duration::from_secs_f64(secs)))).unwrap_or_default()
 }
 
-/// Returns a number with a comma behind each third digit.
-pub(super) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// Returns a number of bytes with a binary unit.
-pub(super) fn bytes(number: u64) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "the text has three digits")]
-    let mut value = number as f64;
-    let mut unit = "B";
-    for larger in ["KiB", "MiB", "GiB", "TiB"] {
-        if value < 1024.0 {
-            break;
-        }
-        value /= 1024.0;
-        unit = larger;
-    }
-    if unit == "B" || value >= 100.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
-}
-
 /// Returns the characters of a name that a page shows. The mark shows that the text is cut.
 pub(super) fn shown(name: &str) -> String {
     let first = first_chars(name, SHOWN);
@@ -183,12 +155,6 @@ fn date_of(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_and_bytes_are_short_and_exact_enough() {
-        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!([0, 1_023, 1_536, 5 << 30].map(bytes), ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]);
-    }
 
     #[test]
     fn a_time_has_its_date_also_around_the_end_of_february() {

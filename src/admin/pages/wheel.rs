@@ -3,12 +3,13 @@
 use super::entry::login_of;
 use super::frame::PageFrame;
 use super::page::{PageResult, render};
-use super::views::count;
+use super::views::{count, seconds};
 use crate::admin::state::State;
 use crate::admin::wheel::Bar;
 use crate::expiry::deadline::DeadlineKind;
 use actix_web::HttpRequest;
 use askama::Template;
+use std::time::Duration;
 
 #[derive(Template)]
 #[template(path = "wheel.html", config = "src/admin/askama.toml")]
@@ -34,7 +35,7 @@ pub(super) async fn wheel(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     let observer = state.running()?;
     let wheel = state.wheel().now(observer).await?;
-    let frame = PageFrame::of(&request, &state, &login, "/wheel").await;
+    let frame = PageFrame::of(&request, &state, &login, "/deadlines").await;
     Ok(render(&WheelPage {
         frame,
         keys: count(wheel.keys()),
@@ -49,7 +50,7 @@ pub(super) async fn wheel(request: HttpRequest, state: State) -> PageResult {
 impl BarView {
     fn of(bar: Bar) -> BarView {
         BarView {
-            when: format!("{} to {}", short(bar.from), short(bar.to)),
+            when: format!("{} to {}", time(bar.from), time(bar.to)),
             keys: count(bar.keys()),
             is_empty: bar.keys() == 0,
             kinds: bar.kinds.into_iter().map(count).collect(),
@@ -57,7 +58,6 @@ impl BarView {
     }
 }
 
-/// Returns seconds with as many decimals as they need.
-fn short(secs: f64) -> String {
-    format!("{} s", (secs * 1000.0).round() / 1000.0)
+fn time(secs: f64) -> String {
+    Duration::try_from_secs_f64(secs).map(seconds).unwrap_or_default()
 }

@@ -1,13 +1,15 @@
-//! The clients that are stuck: connected, with a message that they leave unacknowledged.
+//! The clients that an operator looks for first: the stuck ones, which are connected and leave a
+//! message unacknowledged, and those with the longest queues.
 //!
 //! The shards keep the sessions whose acknowledgement is overdue by `redelivery`: after a minute by
 //! default, and never if that is off. A client is stuck here after ten seconds, so its search looks
-//! at every session. At first the search is as quick as that of an operator. After that it takes
-//! 1 % of the time of one shard, and the pages show the result of the search before.
+//! at every session, and so does the search for queues. At first a search is as quick as that of an
+//! operator. After that it takes 1 % of the time of one shard, and the pages show the result of the
+//! search before.
 
 use super::top::{Top, TopFigure, search};
-use crate::admin::listing::StuckClients;
-use crate::admin::state::State;
+use crate::admin::listing::{FoundClients, SharedSearch};
+use crate::admin::state::{AdminState, State};
 use crate::clock;
 use crate::operators::query::SessionFilter;
 use std::sync::Arc;
@@ -15,6 +17,9 @@ use std::time::Duration;
 
 /// Maximum number of stuck clients in a result: the longest waits.
 const STUCK: usize = 100;
+
+/// Maximum number of clients in the result of the search for queues.
+const QUEUES: usize = 5;
 
 /// Age of an unacknowledged message from which its client is stuck.
 const AGE: Duration = Duration::from_secs(10);
@@ -31,29 +36,50 @@ const TIME: Duration = Duration::from_mins(1);
 /// Returns the connected clients that have left a message unacknowledged for ten seconds, the
 /// longest wait first. The result is a few seconds old at most if the search takes less than 250
 /// ms: up to some 200,000 sessions. Without an answer of the shards, the last result is returned.
-pub(crate) async fn stuck_clients(state: &State) -> Arc<StuckClients> {
-    if let Some(found) = state.stuck().fresh(clock::now()) {
+pub(crate) async fn stuck_clients(state: &State) -> Arc<FoundClients> {
+    let top = || {
+        let admits =
+            SessionFilter { connected: Some(true), min_unacked_age: AGE, ..SessionFilter::default() };
+        Top::new(TopFigure::OldestUnacknowledged, STUCK, admits)
+    };
+    shared(state, AdminState::stuck, top).await
+}
+
+/// Returns the clients with the most queued messages, the longest queue first: five at most. As
+/// old as the result of [`stuck_clients`].
+pub(crate) async fn longest_queues(state: &State) -> Arc<FoundClients> {
+    let top = || Top::new(TopFigure::Queued, QUEUES, SessionFilter::default());
+    shared(state, AdminState::longest_queues, top).await
+}
+
+/// Returns the result of a search that all callers share. Begins the search if its last result is
+/// not fresh.
+async fn shared(
+    state: &State,
+    of: fn(&AdminState) -> &SharedSearch,
+    top: impl FnOnce() -> Top,
+) -> Arc<FoundClients> {
+    if let Some(found) = of(state).fresh(clock::now()) {
         return found;
     }
-    if let Some(place) = state.stuck().begin() {
-        let state = state.clone();
+    if let Some(place) = of(state).begin() {
+        let (state, top) = (state.clone(), top());
         actix_web::rt::spawn(async move {
-            if let Some(found) = find(&state).await {
-                state.stuck().found(clock::now(), found);
+            if let Some(found) = find(&state, top).await {
+                of(&state).found(clock::now(), found);
             }
             drop(place);
         });
     }
-    state.stuck().wait(SOON).await;
-    state.stuck().last()
+    of(state).wait(SOON).await;
+    of(state).last()
 }
 
 /// Searches all sessions. Returns `None` if a shard does not answer, or if the broker starts.
-async fn find(state: &State) -> Option<StuckClients> {
-    let admits = SessionFilter { connected: Some(true), min_unacked_age: AGE, ..SessionFilter::default() };
-    let mut top = Top::new(TopFigure::OldestUnacknowledged, STUCK, admits);
+async fn find(state: &State, mut top: Top) -> Option<FoundClients> {
     let pace = |elapsed| if elapsed < SOON { Duration::ZERO } else { LONG_PAUSE };
     let is_complete = search(state, state.observer()?, &mut top, pace, TIME).await.ok()?;
+    let most = top.most();
     let rows = top.sorted();
-    Some(StuckClients { has_more: rows.len() >= STUCK || !is_complete, rows })
+    Some(FoundClients { has_more: rows.len() >= most || !is_complete, rows })
 }

@@ -155,6 +155,11 @@ impl Top {
         Top { figure, admits, most, rows: Vec::new(), least: 0 }
     }
 
+    /// Returns the number of sessions at most.
+    pub(super) fn most(&self) -> usize {
+        self.most
+    }
+
     /// Returns the filter of the sessions that may still come first.
     fn filter(&self, elapsed: Duration) -> SessionFilter {
         self.figure.above(self.least, elapsed, &self.admits)

@@ -1,10 +1,11 @@
 //! The last two minutes of a few figures: rates of messages, and the 99th percentiles of the waits
-//! for acknowledgements, commits and deadlines. 6 KiB.
+//! for acknowledgements, commits and deadlines. 6 KiB. [`history`] has the last hour and day.
 //!
 //! A task on the thread of the interface takes the figures from the last reports of the shards. So
 //! the history costs the shards nothing. The history is for people who look now; Prometheus keeps
 //! more.
 
+pub(super) mod history;
 pub(super) mod sampler;
 
 use crate::time::Instant;

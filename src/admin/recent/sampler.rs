@@ -1,9 +1,11 @@
 //! The task that takes the samples.
 
+use super::history::{HistoryFigure, Look};
 use super::{MessageSample, PACE, WaitSample};
 use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::clock;
+use crate::shard::ShardSnapshot;
 use crate::time::histogram::{Histogram, SharedHistogram};
 use actix_web::web::Data;
 use tokio::time::MissedTickBehavior;
@@ -15,26 +17,41 @@ pub(crate) async fn sample(state: Data<AdminState>) {
     loop {
         ticks.tick().await;
         if let Some(observer) = state.observer() {
-            let (messages, waits) = samples_of(observer);
+            let total = observer.statistics().total();
+            let (messages, waits) = samples_of(observer, &total);
+            state.history().take(messages.at, &look_at(&total));
             state.recent().take(messages, waits);
         }
     }
 }
 
 /// Returns the present counts, as of the shards' last reports.
-fn samples_of(observer: &Observer) -> (MessageSample, WaitSample) {
-    let statistics = observer.statistics();
-    let counters = statistics.total().counters;
+fn samples_of(observer: &Observer, total: &ShardSnapshot) -> (MessageSample, WaitSample) {
+    let (statistics, counters) = (observer.statistics(), &total.counters);
     let messages = MessageSample {
         at: clock::now(),
         received: counters.publishes_received.total(),
         sent: counters.sent.total(),
     };
-    let mut ack: Histogram = counters.puback_time;
+    let mut ack: Histogram = counters.puback_time.clone();
     ack.merge(&counters.pubrec_time);
     let commit = statistics
         .store()
         .map_or_else(|| SharedHistogram::default().distribution(), |store| store.commit_time.distribution());
     let lateness = statistics.expiry.lateness.distribution();
     (messages, WaitSample { ack: ack.distribution(), commit, lateness })
+}
+
+/// Returns the present values of the history.
+#[expect(clippy::cast_precision_loss, reason = "a chart shows three digits")]
+fn look_at(total: &ShardSnapshot) -> Look {
+    HistoryFigure::ALL.map(|figure| match figure {
+        HistoryFigure::Connections => total.connected as f64,
+        HistoryFigure::Received => total.counters.publishes_received.total() as f64,
+        HistoryFigure::Sent => total.counters.sent.total() as f64,
+        HistoryFigure::Queued => total.session_totals.queued as f64,
+        HistoryFigure::InFlight => total.session_totals.in_flight as f64,
+        HistoryFigure::Dropped => total.counters.drops.total() as f64,
+        HistoryFigure::Cpu => clock::process_cpu().as_secs_f64(),
+    })
 }

@@ -2,7 +2,9 @@
 
 use super::json_answer::JsonAnswer;
 use super::overview_detail::{OverviewDetail, OverviewKinds, OverviewSizes};
+use crate::admin::listing::ListedRow;
 use crate::admin::pages::problems::{BrokerProblem, BrokerProblemKind, problems};
+use crate::admin::queries::stuck::longest_queues;
 use crate::admin::readiness::{StoreState, late_threads};
 use crate::admin::state::State;
 use crate::clock;
@@ -34,7 +36,14 @@ pub(super) struct Overview {
     /// Seconds.
     uptime: u64,
     clients: ClientTotals,
+    queued: QueuedTotals,
+    /// Messages that were sent and not acknowledged to the end.
+    in_flight: u64,
+    /// The clients with the most queued messages, as of the last few seconds.
+    #[schema(max_items = 5)]
+    longest_queues: Vec<LongQueue>,
     subscriptions: u64,
+    /// Without those of the broker itself, such as `$SYS/#`.
     retained_messages: usize,
     delayed_messages: usize,
     dead_letters_stored: usize,
@@ -74,6 +83,31 @@ struct ProblemRow {
 struct ClientTotals {
     connected: u64,
     away: u64,
+}
+
+/// Messages in the queues of sessions, in memory and in the store.
+#[derive(Serialize, ToSchema)]
+struct QueuedTotals {
+    messages: u64,
+    bytes: u64,
+    /// Further messages that wait for room in a queue.
+    held: u64,
+    /// Seconds since the oldest one that is stored came, too few by 5 % at most. Of one from before
+    /// the start of the broker, the seconds since the start. Null if none is stored.
+    #[schema(required)]
+    oldest: Option<u64>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct LongQueue {
+    client_id: String,
+    /// True if the client is connected.
+    connected: bool,
+    messages: usize,
+    bytes: usize,
+    /// As `oldest` of `queued`.
+    #[schema(required)]
+    oldest: Option<u64>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -119,6 +153,10 @@ struct MemoryUse {
 #[derive(Serialize, ToSchema)]
 #[schema(as = StoreState)]
 struct StoreFigures {
+    /// Bytes on the disk.
+    bytes: u64,
+    /// Bytes that may be added before new messages are refused.
+    room: u64,
     /// True while the store has no room.
     full: bool,
     /// Seconds for which the oldest change has waited for its commit.
@@ -148,7 +186,9 @@ pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> 
     let due = AHEAD.into_iter().zip(statistics.expiry.due());
     let counters = &total.counters;
     // A temporary in a struct expression lives to the end of the expression, and a lock with it.
-    let retained_messages = shared.retained().len();
+    let retained_messages = shared.retained().of_clients();
+    let sums = &total.session_totals;
+    let longest_queues = longest_queues(&state).await.rows.iter().map(long_queue).collect();
     let listeners = observer.listeners().open().iter().map(ToString::to_string).collect();
     Ok(Json(Overview {
         problems,
@@ -157,6 +197,14 @@ pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> 
         late_threads,
         uptime: now.since(Instant::ZERO).as_secs(),
         clients: ClientTotals { connected: total.connected, away: total.away() },
+        queued: QueuedTotals {
+            messages: sums.queued,
+            bytes: sums.queued_bytes,
+            held: sums.held,
+            oldest: age(sums.oldest_stored),
+        },
+        in_flight: sums.in_flight,
+        longest_queues,
         subscriptions: total.subscriptions,
         retained_messages,
         delayed_messages: shared.totals.delayed_messages.get(),
@@ -191,8 +239,26 @@ pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> 
     }))
 }
 
+fn long_queue(row: &ListedRow) -> LongQueue {
+    let session = &row.session;
+    LongQueue {
+        client_id: session.client_id.to_string(),
+        connected: session.connection.is_some(),
+        messages: session.queued,
+        bytes: session.queued_bytes,
+        oldest: session.oldest_queued.map(|age| age.as_secs()),
+    }
+}
+
+/// Returns the seconds since a time.
+fn age(since: Option<Instant>) -> Option<u64> {
+    since.map(|since| clock::now().since(since).as_secs())
+}
+
 fn store(state: StoreState) -> StoreFigures {
     StoreFigures {
+        bytes: state.bytes,
+        room: state.room,
         full: state.is_full,
         oldest_uncommitted: state.oldest_uncommitted.as_secs_f64(),
         commit_p99: state.commit_p99.as_secs_f64(),

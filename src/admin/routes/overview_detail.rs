@@ -13,7 +13,6 @@ use crate::session::packet_counts::{PacketCounts, PublishCounts};
 use crate::shard::ShardSnapshot;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use utoipa::ToSchema;
 
 named_enum! {
@@ -42,13 +41,9 @@ impl OverviewDetail {
 pub(super) struct OverviewSizes {
     received: DirectionBytes,
     sent: DirectionBytes,
-    queued_bytes: u64,
     retained_bytes: usize,
     delayed_bytes: usize,
     dead_letter_bytes: usize,
-    /// Null without a store.
-    #[schema(required)]
-    store_bytes: Option<u64>,
 }
 
 /// Bytes of one direction.
@@ -79,11 +74,9 @@ impl OverviewSizes {
         OverviewSizes {
             received: DirectionBytes::of(statistics.received_bytes(), &total.counters.publishes_received),
             sent: DirectionBytes::of(statistics.sent_bytes(), &total.counters.sent),
-            queued_bytes: total.session_totals.queued_bytes,
             retained_bytes,
             delayed_bytes: shared.totals.delayed_bytes.get(),
             dead_letter_bytes: shared.totals.letter_bytes.get(),
-            store_bytes: statistics.store().map(|store| store.bytes.load(Ordering::Relaxed)),
         }
     }
 }

@@ -302,6 +302,7 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
             Err(StoreError::Busy(_)) => return Ok(()),
             other => other?,
         };
+        self.statistics.room.store(u64::try_from(room).unwrap_or(0), Ordering::Relaxed);
         let room = if room > PLENTY { i64::MAX } else { room };
         if room != self.room {
             self.room = room;

@@ -17,6 +17,9 @@ pub struct WriterStatistics {
     pub cancelled: AtomicU64,
     /// Size of the store in bytes.
     pub bytes: AtomicU64,
+    /// Bytes that may be added before new messages are refused, as of the last commit. The size
+    /// limit and the disk bound them.
+    pub room: AtomicU64,
     /// Number of records that wait for their commit, those of a commit that is under way included.
     pub pending_records: AtomicU64,
     /// The time since which the oldest record waits.

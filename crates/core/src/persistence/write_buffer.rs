@@ -76,6 +76,11 @@ impl WriteBuffer {
         })
     }
 
+    /// Returns the number that the next row gets. Every row before has a smaller one.
+    pub fn upcoming_number(&self) -> u64 {
+        self.next_number.get()
+    }
+
     /// Returns a number that no shard has given to a session, body, entry, delayed message or
     /// dead letter.
     pub(super) fn next_number(&self) -> u64 {

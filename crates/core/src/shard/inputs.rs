@@ -237,8 +237,9 @@ impl Shard {
         self.delayed.look_ahead(now, &mut self.core);
         self.routes.ask_for_orphaned_queues(now, &mut self.core);
         letter_keeping::drop_oldest(&mut self.core);
+        let next_number = self.core.durability.write_buffer().map(|buffer| buffer.upcoming_number());
         let Core { here, shared, counters, effects, figures, sessions, connections, .. } = &mut self.core;
-        figures.recount(sessions, connections);
+        figures.recount(now, next_number, sessions, connections);
         if here.0 == 0 {
             let gone = shared.retained().expire(now, EXPIRED_AT_ONCE);
             effects.retained |= gone > 0;

@@ -46,12 +46,14 @@ pub fn format(duration: Duration) -> String {
     format!("{}{name}", millis / scale)
 }
 
-/// Returns a duration for people: tenths of seconds below a minute, else the two largest units.
+/// Returns a duration for people: milliseconds below a second, tenths of seconds below a minute,
+/// else the two largest units.
 pub fn seconds(duration: Duration) -> String {
-    if duration < Duration::from_mins(1) {
-        format!("{:.1} s", duration.as_secs_f64())
-    } else {
-        long(duration)
+    match duration.as_millis() {
+        0 => "0 s".to_owned(),
+        millis @ 1..1_000 => format!("{millis} ms"),
+        1_000..60_000 => format!("{:.1} s", duration.as_secs_f64()),
+        _ => long(duration),
     }
 }
 
@@ -132,7 +134,10 @@ mod tests {
     fn durations_for_people_have_their_two_largest_units() {
         let text = |secs| long(Duration::from_secs(secs));
         assert_eq!([0, 59, 60, 3_661, 270_000].map(text), ["0 s", "59 s", "1 min", "1 h 1 min", "3 d 3 h"]);
-        assert_eq!(seconds(Duration::from_millis(11_240)), "11.2 s");
+        assert_eq!(
+            [0, 4, 999, 11_240].map(|ms| seconds(Duration::from_millis(ms))),
+            ["0 s", "4 ms", "999 ms", "11.2 s"]
+        );
         assert_eq!(seconds(Duration::from_secs(604_664)), "6 d 23 h");
     }
 }

@@ -1,14 +1,12 @@
-// Live parts of the pages. Without this module a page shows the state at the time of its request.
+// Keeps a page at the state of the broker: asks for the page again at its pace, and changes only what differs. Nothing moves
+// under somebody who writes, selects text or is about to press a button. Without this module a page says of what time it is.
 
-const wanted = new Set()
-for (const each of document.querySelectorAll('[data-stream]')) wanted.add(each.dataset.stream)
-for (const each of document.querySelectorAll('[data-refresh]')) wanted.add(each.dataset.refresh)
-// A trace has no stream of its own here: its page follows the seconds of the overview.
-if (wanted.delete('trace') || document.querySelector('[data-live]')) wanted.add('overview')
-
+const main = document.querySelector('#main')
 const banner = document.querySelector('#banner')
-let source = null
-let again = 0
+const pause = document.querySelector('#pause')
+const pace = Number(main.dataset.pace || 0) * 1000
+// A broker that does not answer by then is asked again.
+const PATIENCE = 15_000
 
 function say(text, link) {
   banner.hidden = !text
@@ -23,128 +21,161 @@ function say(text, link) {
   }
 }
 
-function close() {
-  if (source) source.close()
-  source = null
-  clearTimeout(again)
-}
-
-function open() {
-  if (source || document.hidden || wanted.size === 0) return
-  source = new EventSource(`/api/v1/events?streams=${[...wanted].join(',')}`)
-  source.onopen = () => {
-    // What happened while nobody listened is missing from the page.
-    if (banner.dataset.text) refresh('timeline')
-    say('')
-  }
-  source.onerror = () => {
-    if (source.readyState !== EventSource.CLOSED) return say('The broker does not answer. This page shows its last state.')
-    close()
-    // A browser does not say why a stream was refused.
-    fetch('/login/state').then(
-      (answer) => {
-        if (answer.status === 401) return say('Your login has ended, or the broker was restarted.', `/login?to=${encodeURIComponent(location.pathname + location.search)}`)
-        say('The broker is busy or starting. This page shows its last state.')
-        again = setTimeout(open, 3000)
-      },
-      () => {
-        say('The broker does not answer. This page shows its last state.')
-        again = setTimeout(open, 3000)
-      },
-    )
-  }
-  source.addEventListener('overview', (event) => overview(JSON.parse(event.data)))
-  source.addEventListener('wheel', (event) => wheel(JSON.parse(event.data)))
-  source.addEventListener('timeline', () => refresh('timeline'))
-  source.addEventListener('lagged', () => refresh('timeline'))
-}
-
-const put = (element, text) => {
-  if (element.textContent !== text) element.textContent = text
-}
-
-// A screen reader hears of a changed problem every five seconds at most.
-let problemAt = 0
-let kindsBefore
-function overview({ ready, readiness, values, curves, problem, kinds }) {
-  if (kindsBefore !== undefined && kindsBefore !== kinds.join()) refresh('overview')
-  kindsBefore = kinds.join()
-  if (document.querySelector('[data-refresh=trace]')) refresh('trace')
-  for (const [key, value] of Object.entries(values)) {
-    for (const element of document.querySelectorAll(`[data-live="${key}"]`)) {
-      if (key === 'stuck' && element.textContent !== value) refresh('overview')
-      put(element, value)
-    }
-  }
-  for (const line of document.querySelectorAll('[data-curve]')) {
-    const curve = curves[line.dataset.curve]
-    if (!curve) continue
-    line.setAttribute('points', curve.points)
-    put(document.querySelector(`[data-words="${line.dataset.curve}"]`), curve.words)
-  }
-  for (const element of document.querySelectorAll('[data-live="readiness"]')) {
-    element.className = ready ? 'ready' : 'problem'
-    put(element, readiness)
-  }
-  const place = document.querySelector('[data-live="problem"]')
-  if (!place || performance.now() - problemAt < 5000) return
-  problemAt = performance.now()
-  const anchor = problem && problem.link ? document.createElement('a') : null
-  if (anchor) {
-    anchor.href = problem.link
-    anchor.textContent = problem.text
-  }
-  place.replaceChildren(anchor || (problem ? problem.text : ''))
-}
-
 let paused = false
-function wheel({ keys, overdue, later, kinds, bars }) {
-  if (paused) return
-  const number = (value) => value.toLocaleString('en')
-  for (const [name, value] of Object.entries({ keys, overdue, later })) {
-    for (const element of document.querySelectorAll(`[data-wheel="${name}"]`)) put(element, number(value))
-  }
-  const foot = document.querySelector('#wheel-rows + tfoot tr')
-  ;[keys, ...kinds].forEach((value, cell) => put(foot.cells[cell + 1], number(value)))
-  const sums = bars.map((bar) => bar.reduce((sum, each) => sum + each, 0))
-  const rows = document.querySelectorAll('#wheel-rows tr')
-  sums.forEach((sum, at) => {
-    const row = rows[at]
-    row.hidden = sum === 0
-    ;[sum, ...bars[at]].forEach((value, cell) => put(row.cells[cell + 1], number(value)))
+let pressed = false
+
+// True while a change would disturb the reader.
+function isHeld() {
+  if (paused || pressed) return true
+  const focus = document.activeElement
+  if (main.contains(focus) && focus.matches('input, select, textarea')) return true
+  const selection = getSelection()
+  if (!selection.isCollapsed && main.contains(selection.anchorNode)) return true
+  return main.querySelector('button:hover') !== null
+}
+
+// True if a field of the form is not as the broker sent it.
+function isDirty(form) {
+  return [...form.elements].some((field) => {
+    if (field.localName === 'select') {
+      const first = Math.max(0, [...field.options].findIndex((option) => option.defaultSelected))
+      return field.selectedIndex !== first
+    }
+    return field.defaultValue !== undefined && (field.value !== field.defaultValue || field.checked !== field.defaultChecked)
   })
 }
 
-// Takes the parts of a stream from a new copy of this page, at most every two seconds.
-const due = new Set()
-let timer = 0
-function refresh(stream) {
-  due.add(stream)
-  if (!timer) timer = setTimeout(fetchParts, 2000)
+// The name of a node among its siblings; null for none. A row without a name of its own has that of its first link.
+function nameOf(node) {
+  if (node.nodeType !== Node.ELEMENT_NODE) return null
+  if (node.id) return `#${node.id}`
+  if (node.localName === 'form') return node.getAttribute('action')
+  if (node.localName !== 'tr') return null
+  const link = node.querySelector('a[href]')
+  return link ? link.getAttribute('href') : node.textContent
 }
 
-async function fetchParts() {
-  timer = 0
-  const streams = [...due]
-  due.clear()
-  const answer = await fetch(location.href).catch(() => null)
-  if (!answer || !answer.ok || answer.redirected) return
-  const copy = new DOMParser().parseFromString(await answer.text(), 'text/html')
-  for (const old of document.querySelectorAll('[data-refresh]')) {
-    const now = copy.getElementById(old.id)
-    // A part in which somebody writes or moves with the keyboard stays.
-    if (now && streams.includes(old.dataset.refresh) && !old.contains(document.activeElement)) old.replaceWith(now)
+const words = (element) => element.textContent.replace(/[\d.,]+/g, '')
+
+// Makes `old` equal to `next`, and keeps the nodes that stay.
+function patch(old, next) {
+  if (old.nodeType !== Node.ELEMENT_NODE) {
+    if (old.data !== next.data) old.data = next.data
+    return
+  }
+  if (old.isEqualNode(next) || (old.localName === 'form' && isDirty(old))) return
+  // The reader opens and closes it.
+  const isKept = (name) => name === 'open' && old.localName === 'details'
+  for (const { name } of [...old.attributes]) if (!isKept(name) && !next.hasAttribute(name)) old.removeAttribute(name)
+  for (const { name, value } of next.attributes) {
+    if (!isKept(name) && old.getAttribute(name) !== value) old.setAttribute(name, value)
+  }
+  // A screen reader does not speak again because a figure has moved.
+  if (old.hasAttribute('role') && words(old) === words(next)) old.setAttribute('aria-live', 'off')
+  patchChildren(old, next)
+}
+
+function patchChildren(old, next) {
+  const focus = document.activeElement
+  const wanted = new Set([...next.childNodes].map(nameOf))
+  const named = new Map()
+  for (const child of [...old.childNodes]) {
+    const name = nameOf(child)
+    if (name && wanted.has(name) && !named.has(name)) named.set(name, child)
+    else if (name && !child.contains(focus)) child.remove()
+  }
+  let at = old.firstChild
+  for (const child of [...next.childNodes]) {
+    const name = nameOf(child)
+    let found = name ? named.get(name) : at
+    if (name) named.delete(name)
+    while (!name && found && (nameOf(found) || found.nodeName !== child.nodeName)) found = found.nextSibling
+    if (!found) {
+      old.insertBefore(document.importNode(child, true), at)
+      continue
+    }
+    if (found === at) at = at.nextSibling
+    else old.insertBefore(found, at)
+    patch(found, child)
+  }
+  while (at) {
+    const rest = at
+    at = at.nextSibling
+    if (!rest.contains(focus)) rest.remove()
   }
 }
 
-const pause = document.querySelector('#pause')
-if (pause) {
+function show(copy) {
+  const focus = document.activeElement
+  for (const id of ['status', 'as-of', 'main']) {
+    const [old, next] = [document.getElementById(id), copy.getElementById(id)]
+    if (old && next) patch(old, next)
+  }
+  // A row that moved has lost it.
+  if (document.activeElement !== focus && focus.isConnected) focus.focus({ preventScroll: true })
+}
+
+let timer = 0
+let asking = false
+let leaving = false
+function again(time) {
+  clearTimeout(timer)
+  timer = setTimeout(ask, time)
+}
+
+async function ask() {
+  if (!pace || asking || document.hidden) return
+  const held = isHeld()
+  document.querySelector('#as-of').toggleAttribute('data-held', held)
+  if (held) return again(500)
+  asking = true
+  const began = performance.now()
+  const isOver = await answered().catch(() => {
+    if (!leaving) say('The broker does not answer. This page shows its last state.')
+  })
+  asking = false
+  // A broker that is slow is asked less often.
+  if (!isOver) again(Math.max(pace, 4 * (performance.now() - began)))
+}
+
+// Asks for the page, and shows it. Returns true if it is not to be asked again.
+async function answered() {
+  const answer = await fetch(location.href, { signal: AbortSignal.timeout(PATIENCE) })
+  if (answer.redirected) {
+    const back = encodeURIComponent(location.pathname + location.search)
+    say('Your login has ended, or the broker was restarted.', `/login?to=${back}`)
+    return true
+  }
+  const copy = new DOMParser().parseFromString(await answer.text(), 'text/html')
+  if (!answer.ok) {
+    const reason = copy.querySelector('main [role=alert]')
+    say(`${reason ? reason.textContent : 'The broker is busy or starting.'} This page shows the state before.`)
+    return false
+  }
+  say('')
+  if (!isHeld()) show(copy)
+  return false
+}
+
+if (pace) {
+  document.documentElement.classList.add('live')
   pause.hidden = false
   pause.addEventListener('click', () => {
     paused = !paused
     pause.setAttribute('aria-pressed', String(paused))
     pause.textContent = paused ? 'Go on' : 'Pause'
+    if (!paused) ask()
   })
+  // A link or a button stays below a pointer that is down.
+  document.addEventListener('pointerdown', () => (pressed = true))
+  for (const end of ['pointerup', 'pointercancel']) document.addEventListener(end, () => (pressed = false))
+  document.addEventListener('visibilitychange', () => ask())
+  window.addEventListener('pagehide', () => (leaving = true))
+  window.addEventListener('pageshow', (event) => {
+    leaving = false
+    if (event.persisted) ask()
+  })
+  again(pace)
 }
 
 // A one-time code of `homing ctl dashboard`. It leaves the address bar and the history at once.
@@ -159,8 +190,3 @@ function redeem() {
 
 window.addEventListener('hashchange', redeem)
 redeem()
-
-document.addEventListener('visibilitychange', () => (document.hidden ? close() : open()))
-window.addEventListener('pagehide', close)
-window.addEventListener('pageshow', open)
-open()

@@ -95,6 +95,8 @@ pub struct Retained {
     shares: Shares,
     /// The sum of [`Message::size`].
     bytes: usize,
+    /// The number of the broker's own messages.
+    own: usize,
     /// The bytes of the tables and the two sets, without the messages.
     charge: Charge,
     /// Changes that the store does not know yet, in order. `None` without a store.
@@ -131,6 +133,7 @@ impl Retained {
             sources: SplitTable::default(),
             shares: Shares::default(),
             bytes: 0,
+            own: 0,
             charge: Charge::NONE,
             changes: None,
             left_out: false,
@@ -196,6 +199,7 @@ impl Retained {
         }
         self.set_source(&message, source);
         self.bytes += message.size();
+        self.own += usize::from(!is_kept(message.topic()));
         let owner = owner.map(|owner| self.shares.add(owner, message.size()));
         let replaced = self.put(MarkedMessage { owned: OwnedMessage { message, owner }, mark });
         if let Some(old) = &replaced {
@@ -355,6 +359,11 @@ impl Retained {
         self.messages.len()
     }
 
+    /// Returns the number of messages without the broker's own, which [`is_kept`] leaves out.
+    pub fn of_clients(&self) -> usize {
+        self.len().saturating_sub(self.own)
+    }
+
     /// Returns true if nothing is retained.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
@@ -439,6 +448,7 @@ impl Retained {
     /// Updates the sums and the deadlines for a message that is no longer retained.
     fn forget(&mut self, OwnedMessage { message, owner }: &OwnedMessage) {
         self.bytes -= message.size();
+        self.own -= usize::from(!is_kept(message.topic()));
         if let Some(owner) = owner {
             self.shares.remove(owner, message.size());
         }

@@ -138,6 +138,19 @@ fn a_new_topic_beyond_the_number_is_refused_and_a_replacement_is_not() {
 }
 
 #[test]
+fn the_messages_of_the_broker_itself_do_not_count_as_those_of_clients() {
+    let mut retained = store();
+    for topic in ["a", "$SYS/broker/uptime", "$homing/events/x", "$SYSTEM"] {
+        retained.set(message(topic, "1"), NOW).unwrap();
+        retained.set(message(topic, "2"), NOW).unwrap();
+    }
+    assert_eq!((retained.len(), retained.of_clients()), (4, 2));
+    retained.remove("$SYS/broker/uptime");
+    retained.remove("a");
+    assert_eq!((retained.len(), retained.of_clients()), (2, 1));
+}
+
+#[test]
 fn bytes_are_bounded_and_a_refused_replacement_leaves_nothing_stale() {
     let one = message("a", "12345").size();
     let mut retained = Retained::new(RetainedLimits { messages: 10, bytes: 2 * one });

@@ -276,6 +276,16 @@ impl Queue {
         self.bytes
     }
 
+    /// Returns the number of the oldest stored delivery. Later ones have higher numbers. Looks at the
+    /// first eight in memory: those at QoS 0 are not stored.
+    pub fn oldest_stored(&self) -> Option<EntryNumber> {
+        if self.entries.is_empty() {
+            return self.paged_out.first().map(PagedOut::number);
+        }
+        let stored = |delivery: &Delivery| Some(delivery.stored.as_ref()?.number());
+        self.entries.iter().take(8).find_map(stored)
+    }
+
     /// True if a QoS 0 delivery is queued.
     pub fn has_at_most_once(&self) -> bool {
         self.at_most_once > 0

@@ -6,6 +6,7 @@
 
 use crate::mqtt::packet::PacketId;
 use crate::named_enum::named_enum;
+use crate::time::duration::seconds;
 use std::fmt;
 use std::time::Duration;
 
@@ -111,11 +112,11 @@ pub struct Stall {
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Stall { packet_id, age, transmissions, cause, .. } = self;
-        let (id, age, times) = (packet_id.get(), age.as_millis(), if *transmissions == 1 { "" } else { "s" });
+        let (id, age, times) = (packet_id.get(), seconds(*age), if *transmissions == 1 { "" } else { "s" });
         let (holder, detail) = (cause.holder(), cause.detail());
         write!(
             f,
-            "packet {id} unacknowledged for {age} ms, sent {transmissions} time{times}; {holder}: {detail}"
+            "packet {id} unacknowledged for {age}, sent {transmissions} time{times}; {holder}: {detail}"
         )
     }
 }

@@ -5,9 +5,11 @@ use crate::shard::clients::sessions::Sessions;
 use crate::shard::clients::slots::SessionId;
 use crate::shard::delivery::drops::DropReports;
 use crate::shard::observe::client_counts::ClientCounts;
+use crate::shard::observe::number_times::NumberTimes;
 use crate::shard::observe::refusals::Refusals;
 use crate::shard::observe::session_totals::{SessionTotals, TotalsWalk};
 use crate::shard::observe::stalled::StalledSessions;
+use crate::time::Instant;
 
 /// The figures of one shard about its clients: counts of events, losses, and gauges that
 /// housekeeping renews.
@@ -17,6 +19,7 @@ pub(crate) struct ClientFigures {
     pub(crate) drops: DropReports,
     pub(crate) refusals: Refusals,
     session_totals: TotalsWalk,
+    number_times: NumberTimes,
     overdue: StalledSessions,
     /// The number of stalled sessions of connected clients at the last recount.
     stalled: usize,
@@ -28,9 +31,19 @@ impl ClientFigures {
         self.overdue.note(session, number);
     }
 
-    /// Renews the gauges. Costs less than 1 ms.
-    pub(crate) fn recount(&mut self, sessions: &Sessions, connections: &Connections) {
-        self.session_totals.step(sessions, connections);
+    /// Renews the gauges. `next_number` is that of the next stored delivery; `None` without a store.
+    /// Costs less than 2 ms.
+    pub(crate) fn recount(
+        &mut self,
+        now: Instant,
+        next_number: Option<u64>,
+        sessions: &Sessions,
+        connections: &Connections,
+    ) {
+        if let Some(next) = next_number {
+            self.number_times.note(now, next);
+        }
+        self.session_totals.step(sessions, connections, &self.number_times);
         self.stalled = self.overdue.recount(sessions);
     }
 

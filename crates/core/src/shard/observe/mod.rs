@@ -10,6 +10,7 @@
 //! | [`recent_drops`] | the last dropped messages |
 //! | [`refusals`] | the refused PUBLISH packets, wills and filters |
 //! | `client_counts` | counts connects, disconnects, logins and sessions |
+//! | `number_times` | the times at which stored deliveries got their numbers |
 //! | `session_totals` | sums over all sessions, by a walk in stretches |
 //! | `stalled` | the sessions with an overdue acknowledgement |
 //! | `gauges` | all figures about clients; housekeeping renews some of them |
@@ -35,6 +36,7 @@ pub mod client_events;
 pub(crate) mod gauges;
 pub mod last_disconnect;
 pub(in crate::shard) mod notes;
+pub(crate) mod number_times;
 pub mod recent_drops;
 pub mod refusals;
 pub mod session_totals;

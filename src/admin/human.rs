@@ -1,0 +1,101 @@
+//! Numbers as people read them: on the pages, and in the texts of `homing ctl`.
+//!
+//! Each kind of figure has one form. Durations have theirs in [`crate::time::duration`], because
+//! the log writes them, too.
+
+use crate::time::Instant;
+
+pub(super) use crate::finding::size as bytes;
+pub(super) use crate::time::duration::{long, seconds};
+
+/// Returns the age of something that a shard has noted. The age of what is from before the start is
+/// not known, but over that of the process.
+pub(super) fn age(now: Instant, since: Instant) -> String {
+    let over = if since == Instant::ZERO { "over " } else { "" };
+    format!("{over}{}", seconds(now.since(since)))
+}
+
+/// Returns a number with a comma behind each third digit.
+pub(super) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Returns a share in percent, with up to three decimals. The text never shows 100 % for less, so
+/// it is cut and not rounded.
+pub(super) fn percent(share: f64) -> String {
+    // A share such as 0.999 is a little less in binary, so a billionth is added.
+    let thousandths = (share * 100_000.0 + 1e-6).floor();
+    let text = format!("{:.3}", thousandths / 1_000.0);
+    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// Returns what is left of an error budget, as a share. A budget that is overdrawn is used up,
+/// however far.
+pub(super) fn budget(left: f64) -> String {
+    if left <= 0.0 { "used up".to_owned() } else { percent(left) }
+}
+
+/// Returns a number with three digits at most, such as `8.1k`.
+pub(super) fn rounded(number: f64) -> String {
+    let (value, unit) = match number {
+        number if number >= 999_500_000.0 => (number / 1e9, "G"),
+        number if number >= 999_500.0 => (number / 1e6, "M"),
+        number if number >= 999.5 => (number / 1e3, "k"),
+        number => (number, ""),
+    };
+    if value > 0.0 && value < 0.05 {
+        return "<0.1".to_owned();
+    }
+    let is_whole = (value - value.round()).abs() < 0.05 && unit.is_empty();
+    if value < 9.95 && !is_whole { format!("{value:.1}{unit}") } else { format!("{value:.0}{unit}") }
+}
+
+/// Returns a rate with three digits at most.
+pub(super) fn per_second(rate: f64) -> String {
+    format!("{}/s", rounded(rate))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_bytes_are_short_and_exact_enough() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([0, 1_023, 1_536, 5 << 30].map(bytes), ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]);
+    }
+
+    #[test]
+    fn an_age_from_before_the_start_is_over_that_of_the_process() {
+        let now = Instant::from_millis(90_000);
+        assert_eq!(age(now, Instant::from_millis(30_000)), "1 min");
+        assert_eq!(age(now, Instant::ZERO), "over 1 min 30 s");
+    }
+
+    #[test]
+    fn a_share_has_the_decimals_that_it_needs_and_is_whole_only_if_nothing_is_missing() {
+        let shares = [0.0, 0.5, 0.999, 0.999_99, 0.999_999_9, 1.0, 1.0 / 3.0];
+        let texts = ["0 %", "50 %", "99.9 %", "99.999 %", "99.999 %", "100 %", "33.333 %"];
+        assert_eq!(shares.map(percent), texts);
+        assert_eq!([0.25, 0.0, -999.0].map(budget), ["25 %", "used up", "used up"]);
+    }
+
+    #[test]
+    fn a_rate_has_three_digits_at_most() {
+        let rates =
+            [0.0, 0.02, 0.25, 3.0, 9.94, 9.96, 812.4, 999.6, 8_100.0, 24_000.0, 999_600.0, 1_234_567.0];
+        let texts = [
+            "0/s", "<0.1/s", "0.2/s", "3/s", "9.9/s", "10/s", "812/s", "1.0k/s", "8.1k/s", "24k/s", "1.0M/s",
+            "1.2M/s",
+        ];
+        assert_eq!(rates.map(per_second), texts);
+    }
+}
