@@ -1,5 +1,6 @@
 //! The frame of every page: places, the state of the broker, and its worst problem.
 
+use super::answer::taken;
 use super::assets::{ICON, SCRIPT, STYLE};
 use super::problems::problems;
 use super::views::{count, long};
@@ -48,6 +49,8 @@ pub(super) struct PageFrame {
     pub(super) place: &'static str,
     /// `None` without a login.
     pub(super) status: Option<Status>,
+    /// The answer to the action that led here.
+    pub(super) answer: Option<String>,
 }
 
 /// The login of a page, as its frame shows it.
@@ -132,7 +135,7 @@ impl Theme {
 impl PageFrame {
     /// Returns the frame of a page without a login.
     pub(super) fn plain(theme: Theme) -> PageFrame {
-        PageFrame { login: None, theme, here: String::new(), place: "", status: None }
+        PageFrame { login: None, theme, here: String::new(), place: "", status: None, answer: None }
     }
 
     /// Returns the frame of a page of a login. `place` is the path in the navigation.
@@ -153,7 +156,9 @@ impl PageFrame {
                 kinds: Vec::new(),
             },
         };
-        PageFrame { login: Some(login.into()), theme: theme_of(request), here, place, status: Some(status) }
+        let answer = taken(request, state, &here);
+        let (login, theme, status) = (Some(login.into()), theme_of(request), Some(status));
+        PageFrame { login, theme, here, place, status, answer }
     }
 
     /// Returns the frame of the error page. Its place is that of the path.

@@ -110,7 +110,7 @@ pub(super) fn until(then: Option<f64>) -> String {
 }
 
 /// Returns a number with a comma behind each third digit.
-pub(super) fn count(number: u64) -> String {
+pub(in crate::admin) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -123,7 +123,7 @@ pub(super) fn count(number: u64) -> String {
 }
 
 /// Returns a number of bytes with a binary unit.
-pub(super) fn bytes(number: u64) -> String {
+pub(in crate::admin) fn bytes(number: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "the text has three digits")]
     let mut value = number as f64;
     let mut unit = "B";
@@ -160,7 +160,7 @@ pub(super) fn clock_time(unix_ms: u64) -> String {
 }
 
 /// Returns the date and the time of day, in UTC, such as `2026-11-24 09:02:11`.
-pub(super) fn date_time(unix_ms: u64) -> String {
+pub(in crate::admin) fn date_time(unix_ms: u64) -> String {
     let (year, month, day) = date_of(unix_ms / 86_400_000);
     format!("{year:04}-{month:02}-{day:02} {}", clock_time(unix_ms))
 }

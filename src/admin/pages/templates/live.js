@@ -137,6 +137,14 @@ async function fetchParts() {
   }
 }
 
+// A screen reader says only what changes after the page has come.
+const answer = document.querySelector('#answer')
+if (answer) {
+  const said = answer.textContent
+  answer.textContent = '\u00a0'
+  setTimeout(() => (answer.textContent = said), 100)
+}
+
 const pause = document.querySelector('#pause')
 if (pause) {
   pause.hidden = false
