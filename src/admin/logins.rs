@@ -27,6 +27,9 @@ const CODE: Duration = Duration::from_secs(60);
 /// Codes at once. The oldest one of the credential with the most makes room.
 const CODES: usize = 16;
 
+/// Bytes of the path and query of a page that says an answer.
+const PLACE: usize = 4096;
+
 /// The logins, and the one-time codes that begin one.
 #[derive(Default)]
 pub(super) struct PageLogins {
@@ -84,9 +87,9 @@ impl PageLogins {
     }
 
     /// Keeps the answer to an action for the page that follows: its path and query, and a sentence. A
-    /// login has one answer at most.
+    /// login has one answer at most, and none for a longer path than `PLACE`.
     pub(super) fn tell(&self, now: Instant, cookie: &str, (place, said): (&str, String)) {
-        if let Some(login) = self.lock(now).get_mut(cookie) {
+        if let Some(login) = self.lock(now).get_mut(cookie).filter(|_| place.len() <= PLACE) {
             login.answer = Some((place.to_owned(), said));
         }
     }

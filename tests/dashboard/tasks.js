@@ -79,7 +79,7 @@ async function findTheLongestQueue(walk) {
 
 async function whyDidItNotArrive(walk) {
   await walk.go('Where')
-  await walk.page.getByLabel('Topic').fill('tasks/set')
+  await walk.page.locator('.filter [name=topic]').fill('tasks/set')
   await walk.show('Look')
   await walk.page.getByText(/tasks-away.*receiver_away/).first().waitFor()
 }
@@ -87,7 +87,7 @@ async function whyDidItNotArrive(walk) {
 async function disconnectAUser(walk, { broker }) {
   const client = await Client.connect(broker, 'tasks-user-1', 4, 'tasks-user')
   await walk.go('Clients')
-  await walk.page.getByLabel('User').fill('tasks-user')
+  await walk.page.locator('.filter [name=user]').fill('tasks-user')
   await walk.show()
   await walk.show('Disconnect all')
   await walk.said('1 client was disconnected.')
@@ -96,7 +96,7 @@ async function disconnectAUser(walk, { broker }) {
 
 async function republishTheLettersOfAReceiver(walk) {
   await walk.go('Dead letters')
-  await walk.page.getByLabel('Receiver').fill('tasks-away')
+  await walk.page.locator('.filter [name=receiver]').fill('tasks-away')
   await walk.show()
   await walk.show('Republish all')
   await walk.page.getByRole('heading', { name: 'Republish 1 dead letter (receiver tasks-away)?' }).waitFor()
@@ -125,9 +125,9 @@ async function isItTheNetwork(walk) {
 
 async function whatDoesThisRuleDo(walk) {
   await walk.go('Settings')
-  await walk.page.getByLabel('Key contains').fill('redelivery.rules')
+  await walk.page.locator('.filter [name=key]').fill('redelivery.rules')
   await walk.show()
-  assert.match(await walk.page.locator('#keys tbody').textContent(), /pump-\*.*10m/)
+  assert.match(await walk.page.locator('#keys tbody').textContent(), /ack_timeout = "10m", client_id = "pump-\*"/)
 }
 
 async function isMyCertificateAboutToExpire(walk) {

@@ -37,8 +37,8 @@ struct ClientsPage {
     place: String,
     is_complete: bool,
     next: Option<String>,
-    /// True if this is not the first page.
-    is_later: bool,
+    /// The query string of the first page; `None` on it.
+    first: Option<String>,
     csrf: String,
     /// True if the login may disconnect all clients that fit the filter.
     may_disconnect: bool,
@@ -173,7 +173,7 @@ pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
         listeners: observer.listeners().open().iter().map(OpenListener::label).collect(),
         versions: ProtocolVersion::ALL.map(ProtocolVersion::name).to_vec(),
         next: listed.next.map(|cursor| query(pairs.iter().copied(), &format!("cursor={cursor}"))),
-        is_later: !form.cursor.is_empty(),
+        first: (!form.cursor.is_empty()).then(|| pairs.join("&")),
         csrf: login.csrf.clone(),
         may_disconnect: login.caller.scope >= Scope::Operator && form.names_connections(),
         mistake,
