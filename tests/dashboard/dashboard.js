@@ -108,7 +108,7 @@ async function loginAndLogout(run) {
 async function viewerSeesNoAction(run) {
   await withPage(run, { scope: 'viewer', expected: ['403'] }, async (page) => {
     await page.goto(`${run.broker.url}/clients/pump-7`)
-    assert.strictEqual(await page.getByRole('button', { name: /disconnect|redeliver|end|do it/i }).count(), 0)
+    assert.strictEqual(await page.getByRole('button', { name: /disconnect|redeliver|end|park|skip/i }).count(), 0)
     assert.strictEqual(await post(page, '/clients/pump-7/disconnect', {}), 403)
   })
 }
@@ -171,9 +171,9 @@ async function skipAndPark(run) {
       const form = page.locator('form[action="/clients/two-1/message"]')
       const option = form.locator('select[name=mid] option', { hasText: topic })
       await form.locator('[name=mid]').selectOption(await option.getAttribute('value'))
-      await form.locator('[name=verb]').selectOption(verb)
       await form.locator('[name=confirm]').fill('two-1')
-      await form.getByRole('button').click()
+      await form.locator(`button[value=${verb}]`).click()
+      await page.locator('#answer').getByText(verb === 'park' ? 'a dead letter now' : 'was dropped').waitFor()
       assert.strictEqual(await page.locator('#messages').count(), 1, await page.locator('main').textContent())
       assert.ok(!(await page.locator('#messages').textContent()).includes(topic), `${topic} is still there`)
     }
