@@ -27,6 +27,10 @@ use utoipa::ToSchema;
 /// request.
 const TIME: Duration = Duration::from_secs(5);
 
+/// Time that an action on dead letters has after it has found them, however long that took. So each
+/// request makes progress, also with a million letters.
+const LEAST: Duration = Duration::from_secs(2);
+
 /// Time until a shard is asked again that could do nothing.
 const AGAIN: Duration = Duration::from_millis(5);
 
@@ -44,9 +48,28 @@ pub(crate) struct ManyDone {
     pub(crate) refusal: Option<Cow<'static, str>>,
     /// False if more is left: ask again.
     pub(crate) complete: bool,
+    /// Dead letters that are left. Of connections and queues the number is not known, and null.
+    #[schema(required)]
+    pub(crate) left: Option<usize>,
     /// Nothing is done yet. The same request with this value does it.
     #[schema(required)]
     pub(crate) confirm: Option<String>,
+}
+
+impl ManyDone {
+    /// Returns what was done with dead letters, as a sentence without its end. `verb` is what is
+    /// done with them, such as `deleted`.
+    pub(crate) fn of_letters(&self, verb: &str) -> String {
+        let (letters, are) = if self.count == 1 { ("dead letter", "is") } else { ("dead letters", "are") };
+        let mut said = format!("{} {letters} {are} {verb}", self.count);
+        if let (refused @ 1.., Some(why)) = (self.refused, &self.refusal) {
+            said += &format!("; {refused} stay, the first because {why}");
+        }
+        if let Some(left @ 1..) = self.left {
+            said += &format!("; {left} are left, so do it again");
+        }
+        said
+    }
 }
 
 /// The progress of an action.
@@ -57,6 +80,8 @@ struct ActedSoFar {
     refusal: Option<&'static str>,
     /// True if the time was over before the end.
     is_cut: bool,
+    /// Dead letters that were not looked at; `None` for other actions.
+    left: Option<usize>,
 }
 
 impl ActedSoFar {
@@ -64,11 +89,13 @@ impl ActedSoFar {
         self.count += portion.done;
         self.refused += portion.refused;
         self.refusal = self.refusal.or(portion.refusal);
+        self.left = self.left.map(|left| left.saturating_sub(portion.looked_at));
     }
 
     fn answer(&self) -> ManyDone {
-        let ActedSoFar { count, refused, refusal, is_cut } = *self;
-        ManyDone { count, refused, refusal: refusal.map(Cow::Borrowed), complete: !is_cut, confirm: None }
+        let ActedSoFar { count, refused, refusal, is_cut, left } = *self;
+        let refusal = refusal.map(Cow::Borrowed);
+        ManyDone { count, refused, refusal, complete: !is_cut, left, confirm: None }
     }
 
     /// Returns the result for the audit log.
@@ -190,8 +217,7 @@ pub(super) async fn act_on_letters(
     note: &str,
 ) -> Result<ManyDone, Failed> {
     permit(caller, Scope::Operator)?;
-    let LetterParameters { cause, receiver, topic, .. } = &wish.filter;
-    let target = match words([("cause", cause), ("receiver", receiver), ("topic", topic)]) {
+    let target = match wish.filter.words() {
         Ok(_) if wish.all => Err(Failed::Parameter("all has no filter beside it".to_owned())),
         Err(_) if wish.all => Ok("all".to_owned()),
         named => named,
@@ -208,6 +234,8 @@ pub(super) async fn act_on_letters(
     let work = async move |state: State, mut done: ActedSoFar| {
         let (observer, end) = (state.running()?, clock::now() + TIME);
         let all = places_of(&state, &filter, Some(newest)).await?;
+        let end = end.max(clock::now() + LEAST);
+        done.left = Some(all.iter().map(Vec::len).sum());
         for (shard, places) in all.iter().enumerate() {
             let command = |places| match action {
                 LetterAction::Delete => BulkCommand::DeleteLetters(places),
@@ -224,14 +252,38 @@ pub(super) async fn act_on_letters(
 fn counted(all: &[Vec<LetterPlace>]) -> Result<ManyDone, Failed> {
     let newest = all.iter().flatten().max().map(|place| letter_name(*place));
     let count = all.iter().map(Vec::len).sum::<usize>();
-    Ok(ManyDone { count, refused: 0, refusal: None, complete: count == 0, confirm: newest })
+    Ok(ManyDone {
+        count,
+        refused: 0,
+        refusal: None,
+        complete: count == 0,
+        left: Some(count),
+        confirm: newest,
+    })
+}
+
+impl LetterParameters {
+    /// Returns the filter as one text.
+    ///
+    /// # Errors
+    /// No filter is given.
+    pub(super) fn words(&self) -> Result<String, Failed> {
+        let LetterParameters { cause, receiver, topic, min_age, max_age, .. } = self;
+        words([
+            ("cause", cause),
+            ("receiver", receiver),
+            ("topic", topic),
+            ("min_age", min_age),
+            ("max_age", max_age),
+        ])
+    }
 }
 
 /// Returns the parameters of a filter as one text.
 ///
 /// # Errors
 /// None is given. Then everything would be wanted.
-fn words(named: [(&'static str, &Option<String>); 3]) -> Result<String, Failed> {
+fn words<const N: usize>(named: [(&'static str, &Option<String>); N]) -> Result<String, Failed> {
     let given = named.map(|(name, value)| value.as_ref().map(|value| (name, value.clone())));
     if given.iter().all(Option::is_none) {
         let names = named.map(|(name, _)| name).join(", ");

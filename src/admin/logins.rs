@@ -27,6 +27,9 @@ const CODE: Duration = Duration::from_secs(60);
 /// Codes at once. The oldest one of the credential with the most makes room.
 const CODES: usize = 16;
 
+/// Bytes of the path and query of a page that says an answer.
+const PLACE: usize = 4096;
+
 /// The logins, and the one-time codes that begin one.
 #[derive(Default)]
 pub(super) struct PageLogins {
@@ -46,6 +49,8 @@ struct Login {
     csrf: String,
     began: Instant,
     used: Instant,
+    /// The answer to the last action, and the page that says it.
+    answer: Option<(String, String)>,
 }
 
 /// A login that a request belongs to.
@@ -69,7 +74,7 @@ impl PageLogins {
                 logins.remove(&key);
             }
         }
-        logins.insert(cookie.clone(), Login { caller, csrf, began: now, used: now });
+        logins.insert(cookie.clone(), Login { caller, csrf, began: now, used: now, answer: None });
         Some(cookie)
     }
 
@@ -79,6 +84,21 @@ impl PageLogins {
         let login = logins.get_mut(cookie)?;
         login.used = now;
         Some(LoggedIn { caller: login.caller.clone(), csrf: login.csrf.clone() })
+    }
+
+    /// Keeps the answer to an action for the page that follows: its path and query, and a sentence. A
+    /// login has one answer at most, and none for a longer path than `PLACE`.
+    pub(super) fn tell(&self, now: Instant, cookie: &str, (place, said): (&str, String)) {
+        if let Some(login) = self.lock(now).get_mut(cookie).filter(|_| place.len() <= PLACE) {
+            login.answer = Some((place.to_owned(), said));
+        }
+    }
+
+    /// Removes and returns the answer that waits for a page.
+    pub(super) fn told(&self, now: Instant, cookie: &str, place: &str) -> Option<String> {
+        let mut logins = self.lock(now);
+        let answer = logins.get_mut(cookie)?.answer.take_if(|(of, _)| of == place)?;
+        Some(answer.1)
     }
 
     /// Makes a code that begins one login of this caller within a minute; `None` if the system has
@@ -154,6 +174,17 @@ mod tests {
         let ended = logins.begin(now, caller()).expect("randomness");
         logins.end(now, &ended);
         assert!(logins.find(now, &ended).is_none());
+    }
+
+    #[test]
+    fn an_answer_is_said_once_on_its_page_and_in_its_login() {
+        let (logins, now) = (PageLogins::default(), Instant::ZERO);
+        let [own, other] = [(), ()].map(|()| logins.begin(now, caller()).expect("randomness"));
+        logins.tell(now, &own, ("/clients/a", "done".to_owned()));
+        assert_eq!(logins.told(now, &other, "/clients/a"), None);
+        assert_eq!(logins.told(now, &own, "/clients/b"), None);
+        assert_eq!(logins.told(now, &own, "/clients/a").as_deref(), Some("done"));
+        assert_eq!(logins.told(now, &own, "/clients/a"), None);
     }
 
     #[test]

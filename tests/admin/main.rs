@@ -8,6 +8,7 @@ mod support;
 
 mod api;
 mod bulk;
+mod client_list;
 mod dead_letters;
 mod hostile;
 mod hostile_readers;

@@ -55,17 +55,85 @@ fn a_redelivery_says_on_its_page_what_was_done() {
         get(&broker, location(&answer), &cookie).1
     };
     let sent = said("resend");
-    assert!(sent.contains(r#"<p role="status" class="good">1 packets were sent again.</p>"#), "{sent}");
+    let answer = |said: &str| format!(r#"<p id="answer" role="status" class="good">{said}</p>"#);
+    assert!(sent.contains(&answer("1 packet was sent again.")), "{sent}");
+    let (_, again) = get(&broker, "/clients/pump", &cookie);
+    assert!(!again.contains(r#"id="answer""#), "an answer is said once: {again}");
     assert!(pump.expect_publish().dup);
     let closed = said("disconnect");
-    assert!(closed.contains(r#"<p role="status" class="good">The client is disconnected. "#), "{closed}");
+    let disconnected = "The client is disconnected. Its messages are sent again when it returns.";
+    assert!(closed.contains(&answer(disconnected)), "{closed}");
     // The client is away now: the page says so beside the forms.
     let (status, refused) = post(&broker, "/clients/pump/redeliver", &cookie, &form("resend"));
     assert_eq!(status, 409, "{refused}");
     assert!(refused.contains("the client is away") && refused.contains("End the session"), "{refused}");
     // A link cannot make the page say anything else.
-    let (_, page) = get(&broker, "/clients/pump?done=%3Cb%3Ehacked", &cookie);
-    assert!(!page.contains("hacked") && !page.contains("class=\"good\""), "{page}");
+    let (status, page) = get(&broker, "/clients/pump?done=hacked", &cookie);
+    assert!(status == 400 && !page.contains(r#"id="answer""#), "{page}");
+}
+
+/// Follows the answer of a form. Returns the sentence that the page after it says.
+fn said(broker: &Administered, cookie: &str, path: &str, form: &str) -> String {
+    let (status, answer) = post(broker, path, cookie, form);
+    assert_eq!(status, 303, "{path}: {answer}");
+    let (status, page) = get(broker, location(&answer), cookie);
+    assert_eq!(status, 200, "{page}");
+    let (_, rest) = page.split_once(r#"<p id="answer" role="status" class="good">"#).expect("an answer");
+    rest.split("</p>").next().expect("the end").to_owned()
+}
+
+#[test]
+fn an_action_on_something_that_is_gone_says_that_nothing_was_done() {
+    let broker = Administered::start();
+    let _pump = broker.stuck_client("pump");
+    let cookie = log_in(&broker, &broker.operator);
+    let (_, page) = get(&broker, "/clients/pump", &cookie);
+    let csrf = csrf(&page);
+    let form = |fields: &str| format!("csrf={csrf}&{fields}");
+    for (path, fields, expected) in [
+        ("/dead-letters/1-1/republish", "to=receiver", "The dead letter is already gone. Nothing was done."),
+        ("/dead-letters/1-1/delete", "", "The dead letter is already gone. Nothing was done."),
+        ("/dead-letters/1-1/delete", "confirm=yes", "The dead letter is already gone. Nothing was done."),
+        (
+            "/topics/delete",
+            "topic=none&confirm=yes",
+            "The topic has no retained message any more. Nothing was done.",
+        ),
+        ("/traces/77/end", "", "Trace 77 is already gone. Nothing was done."),
+        ("/dead-letters", "verb=delete", "No dead letter fits any more. Nothing was done."),
+        ("/clients/pump/end", "confirm=pump", "The session has ended. Its queue and subscriptions are gone."),
+    ] {
+        assert_eq!(said(&broker, &cookie, path, &form(fields)), expected, "{path} {fields}");
+    }
+}
+
+#[test]
+fn the_dead_letters_that_fit_are_counted_then_republished_and_then_deleted() {
+    let broker = Administered::start();
+    crate::dead_letters::park(&broker, "pump", &["1", "2"]);
+    crate::dead_letters::park(&broker, "fan", &["3"]);
+    let cookie = log_in(&broker, &broker.operator);
+    let (_, page) = get(&broker, "/dead-letters?receiver=pump", &cookie);
+    assert!(page.contains("Republish all") && page.contains("Delete all"), "{page}");
+    let csrf = csrf(&page);
+    let ask = |fields: &str| {
+        let (status, page) = post(&broker, "/dead-letters", &cookie, &format!("csrf={csrf}&{fields}"));
+        assert_eq!(status, 200, "{page}");
+        let (_, rest) = page.split_once(r#"name="newest" value=""#).expect("a confirmation");
+        let newest = rest.split('"').next().expect("the end").to_owned();
+        (page, format!("csrf={csrf}&{fields}&confirm=yes&newest={newest}"))
+    };
+    let (page, form) = ask("verb=republish&to=receiver&receiver=pump&max_age=1h");
+    assert!(page.contains("Republish 2 dead letters (receiver pump, newer than 1h)?"), "{page}");
+    assert_eq!(crate::dead_letters::letters(&broker, &[]).len(), 3, "nothing is done yet");
+    assert_eq!(said(&broker, &cookie, "/dead-letters", &form), "2 dead letters are published again.");
+    let (page, form) = ask("verb=delete");
+    assert!(page.contains("Delete 1 dead letter of all receivers?"), "{page}");
+    assert_eq!(said(&broker, &cookie, "/dead-letters", &form), "1 dead letter is deleted.");
+    let viewer = log_in(&broker, &broker.viewer);
+    let (_, page) = get(&broker, "/", &viewer);
+    let form = format!("csrf={}&verb=delete", crate::pages::csrf(&page));
+    assert_eq!(post(&broker, "/dead-letters", &viewer, &form).0, 403);
 }
 
 #[test]

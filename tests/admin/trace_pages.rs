@@ -40,7 +40,7 @@ fn an_operator_begins_a_trace_on_a_page_sees_its_steps_and_ends_it() {
     let end = format!("csrf={csrf}");
     assert_eq!(post(&broker, "/traces/1/end", &cookie, &end).0, 303);
     assert_eq!(get(&broker, "/traces/1", &cookie).0, 404);
-    assert_eq!(post(&broker, "/traces/1/end", &cookie, &end).0, 404);
+    assert_eq!(post(&broker, "/traces/1/end", &cookie, &end).0, 303);
     // A mistake is a page for people.
     let (status, page) = post(&broker, "/traces", &cookie, &format!("csrf={csrf}"));
     assert!(status == 400 && page.contains("a trace needs a client or a topic filter"), "{page}");

@@ -128,8 +128,8 @@ const packet = (first, ...parts) => {
 
 // A client that acknowledges messages only if it is told to.
 class Client {
-  // `level` is 4 or 5. The session outlives the connection.
-  static async connect(broker, id, level = 5) {
+  // `level` is 4 or 5. The session outlives the connection. A client without a user is anonymous.
+  static async connect(broker, id, level = 5, user = '') {
     const client = new Client()
     client.level = level
     client.received = []
@@ -141,7 +141,7 @@ class Client {
     client.socket.on('error', () => {})
     client.socket.on('data', (bytes) => client.read(bytes))
     const properties = level === 5 ? Buffer.from([5, 0x11, 0, 0, 14, 16]) : Buffer.alloc(0)
-    client.socket.write(packet(0x10, text('MQTT'), Buffer.from([level, 0, 0, 0]), properties, text(id)))
+    client.socket.write(packet(0x10, text('MQTT'), Buffer.from([level, user ? 0x80 : 0, 0, 0]), properties, text(id), user ? text(user) : Buffer.alloc(0)))
     await client.expect((each) => each[0] >> 4 === 2, 'CONNACK')
     return client
   }

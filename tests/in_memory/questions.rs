@@ -7,6 +7,7 @@ use homing::mqtt::packet::{ConnectProperties, Packet, PacketId, Publish, QoS};
 use homing::operators::budget::{QuestionBudget, STEPS};
 use homing::operators::query::{Part, Query, QueryAnswer, SessionFilter, SessionName};
 use homing::operators::receivers::MatchedReceivers;
+use homing::operators::session_order::{RankRange, SessionOrder};
 use homing::operators::stored::PLACES;
 use homing::operators::unfinished::{PagePayloads, UnfinishedPart};
 use homing::operators::wanted::{Wanted, WantedTopic};
@@ -254,4 +255,51 @@ fn a_listing_of_sessions_counts_what_a_row_costs() {
     }
     assert_eq!(rows, 601);
     assert!(questions > 600 / 256 + 1, "{questions}");
+}
+
+/// Returns the pages of an order, each as a caller collects it: the first rows behind the last one.
+fn ranked(driver: &MemoryDriver, order: SessionOrder, most: usize) -> (Vec<String>, usize) {
+    let (mut names, mut after, mut questions) = (Vec::new(), None, 0);
+    loop {
+        let (mut page, mut from, mut admitted, mut before) = (Vec::new(), Some(0), 0, 0);
+        let mut range = RankRange { order, after: after.clone(), until: None };
+        while let Some(slot) = from {
+            let filter = SessionFilter { prefix: "s ".into(), ..SessionFilter::default() };
+            let query = Query::RankedSessions { from: slot, filter, range: Box::new(range.clone()) };
+            let (QueryAnswer::RankedSessions(ranked), _) = answer(driver, &query) else { panic!("no rows") };
+            page.extend(ranked.part.rows);
+            page.sort_by(|(one, _), (other, _)| one.cmp(other));
+            page.truncate(most);
+            range.until = page.last().filter(|_| page.len() == most).map(|(rank, _)| rank.clone());
+            (from, questions) = (ranked.part.next, questions + 1);
+            (admitted, before) = (admitted + ranked.admitted, before + ranked.before);
+        }
+        assert_eq!((admitted, before), (700, names.len()));
+        let Some((last, _)) = page.last() else { return (names, questions) };
+        after = Some(last.clone());
+        names.extend(page.into_iter().map(|(_, row)| row.client_id.into()));
+    }
+}
+
+#[test]
+fn sessions_come_in_an_order_whatever_their_slots_and_each_once() {
+    let mut driver = MemoryDriver::new(&settings(), 1);
+    // Neither the names nor the queues rise with the slots. Long names begin alike.
+    let name = |n: usize| {
+        format!("s {:03}{}", n * 327 % 700, if n.is_multiple_of(9) { "x".repeat(200) } else { String::new() })
+    };
+    for n in 0..700 {
+        away(&mut driver, &name(n), &[if n.is_multiple_of(7) { "q/#" } else { "none" }]);
+    }
+    away(&mut driver, "other", &["q/#"]);
+    fill(&mut driver, 3, |n| format!("q/{n}"));
+    let mut expected: Vec<(usize, String)> =
+        (0..700).map(|n: usize| (if n.is_multiple_of(7) { 3 } else { 0 }, name(n))).collect();
+    let names = |rows: &[(usize, String)]| rows.iter().map(|(_, name)| name.clone()).collect::<Vec<_>>();
+    expected.sort_by(|one, other| one.1.cmp(&other.1));
+    let (found, questions) = ranked(&driver, SessionOrder::ClientId, 250);
+    assert_eq!(found, names(&expected));
+    assert!(questions < 30, "{questions} questions for three pages of 700 sessions");
+    expected.sort_by_key(|(queued, _)| usize::MAX - queued);
+    assert_eq!(ranked(&driver, SessionOrder::Queued, 90).0, names(&expected));
 }

@@ -5,6 +5,7 @@ use crate::mqtt::packet::ProtocolVersion;
 use crate::named_enum::Named;
 use crate::operators::client_commands::RedeliverBy;
 use crate::operators::message_commands::RepublishTo;
+use crate::operators::session_order::SessionOrder;
 use crate::operators::wait_reason::{AtDeadline, WaitKind};
 use crate::routing::shared_group::Presence;
 use crate::session::drops::DropReason;
@@ -62,6 +63,7 @@ words! {
     Holder: Holder::Application, None;
     RedeliverBy: RedeliverBy::Auto, Some(RedeliverBy::Auto);
     RepublishTo: RepublishTo::Receiver, Some(RepublishTo::Receiver);
+    SessionOrder: SessionOrder::Queued, None;
 }
 
 words! {

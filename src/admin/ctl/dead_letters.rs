@@ -4,9 +4,11 @@ use super::actions::to_the_end;
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use super::http::{NoteFlag, act, path_with, request};
-use super::listings::{TOPIC, given, name, pages, text};
-use super::text::{Print, flat, left, right, table};
+use super::listings::{TOPIC, given, name, pages, payload, text};
+use super::text::{Print, fact_lines, left, right, table};
 use crate::admin::bulk::ManyDone;
+use crate::admin::human::bytes;
+use crate::admin::pages::views::date_time;
 use crate::admin::routes::dead_letters::LetterRow;
 use crate::admin::segment::segment;
 use clap::{Args, Subcommand};
@@ -61,12 +63,25 @@ pub(super) struct FilterFlags {
     /// Only letters whose topic matches this filter
     #[arg(long)]
     topic: Option<String>,
+    /// Only letters that were dropped at least this long ago, such as 30d
+    #[arg(long, value_name = "AGE")]
+    min_age: Option<String>,
+    /// Only letters that were dropped at most this long ago, such as 1h
+    #[arg(long, value_name = "AGE")]
+    max_age: Option<String>,
 }
 
 impl FilterFlags {
     /// Returns the parameters of a path.
-    fn parameters(&self) -> [(&'static str, &Option<String>); 3] {
-        [("cause", &self.cause), ("receiver", &self.receiver), ("topic", &self.topic)]
+    fn parameters(&self) -> [(&'static str, &Option<String>); 5] {
+        let FilterFlags { cause, receiver, topic, min_age, max_age } = self;
+        [
+            ("cause", cause),
+            ("receiver", receiver),
+            ("topic", topic),
+            ("min_age", min_age),
+            ("max_age", max_age),
+        ]
     }
 }
 
@@ -75,14 +90,14 @@ impl FilterFlags {
 pub(super) struct LetterFlags {
     /// The dead letter, as `list` names it
     #[arg(
-        required_unless_present_any = ["cause", "receiver", "topic", "all"],
-        conflicts_with_all = ["cause", "receiver", "topic", "all", "confirm"]
+        required_unless_present_any = ["cause", "receiver", "topic", "min_age", "max_age", "all"],
+        conflicts_with_all = ["cause", "receiver", "topic", "min_age", "max_age", "all", "confirm"]
     )]
     id: Option<String>,
     #[command(flatten)]
     filter: FilterFlags,
     /// All
-    #[arg(long, conflicts_with_all = ["cause", "receiver", "topic"])]
+    #[arg(long, conflicts_with_all = ["cause", "receiver", "topic", "min_age", "max_age"])]
     all: bool,
     /// The confirmation that the command prints without this flag
     #[arg(long)]
@@ -105,7 +120,7 @@ pub(super) fn run(
         }
         DeadLettersCommand::Show { id, payload } => {
             let payload = if *payload { "?payload=true" } else { "" };
-            print.answer(request(broker, "GET", &letter_path(id, payload))?, flat)
+            print.answer(request(broker, "GET", &letter_path(id, payload))?, letter_text)
         }
         DeadLettersCommand::Republish { which, to, note } => match &which.id {
             Some(id) => {
@@ -151,12 +166,7 @@ fn many(done: ManyDone, verb: &str, print: Print) -> Result<String, CtlError> {
         Some(confirm) if print == Print::Text => Err(CtlError::Refused(format!(
             "nothing is done yet: {count} dead letters would be {verb}. Repeat the command with --confirm {confirm}"
         ))),
-        _ => print.answer(json!(done), |done: ManyDone| match (done.refused, done.refusal) {
-            (refused @ 1.., Some(why)) => {
-                format!("{count} dead letters are {verb}; {refused} stay, the first because {why}")
-            }
-            _ => format!("{count} dead letters are {verb}"),
-        }),
+        _ => print.answer(json!(done), |done: ManyDone| done.of_letters(verb)),
     }
 }
 
@@ -164,10 +174,35 @@ fn letter_path(id: &str, rest: &str) -> String {
     format!("/api/v1/dead-letters/{}{rest}", segment(id))
 }
 
+/// Returns a dead letter as facts.
+fn letter_text(letter: LetterRow) -> String {
+    let code = letter.reason_code.map(|code| format!(" (reason code 0x{code:02X})")).unwrap_or_default();
+    let mut sent = format!("{}x", letter.attempts);
+    if let (Some(first), Some(last)) = (letter.first_sent_unix_ms, letter.last_sent_unix_ms) {
+        sent += &format!(", first {} UTC, last {} UTC", date_time(first), date_time(last));
+    }
+    let shown = payload(&letter.payload);
+    let facts = [
+        ("dead letter", letter.id),
+        ("dropped", format!("{} UTC", date_time(letter.dropped_unix_ms))),
+        ("cause", letter.cause + &code),
+        ("receiver", letter.receiver),
+        ("publisher", letter.publisher.unwrap_or_default()),
+        ("topic", letter.topic),
+        ("QoS", letter.qos.to_string()),
+        ("sent", sent),
+        ("payload", bytes(letter.payload_bytes as u64)),
+    ];
+    let given: Vec<_> = facts.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+    let lines = fact_lines(&given);
+    if shown.is_empty() { lines } else { format!("{lines}\n\n{shown}") }
+}
+
 fn letters_table(rows: Vec<LetterRow>) -> String {
     let cells = |row: &LetterRow| {
         [
             text(&row.id),
+            date_time(row.dropped_unix_ms),
             text(&row.cause),
             text(&row.receiver),
             name(&row.topic, TOPIC),
@@ -179,6 +214,7 @@ fn letters_table(rows: Vec<LetterRow>) -> String {
     };
     let columns = [
         left("dead letter"),
+        left("dropped (UTC)"),
         left("cause"),
         left("receiver"),
         left("topic"),

@@ -3,10 +3,10 @@
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use super::http::{path_with, request};
-use super::text::{TextColumn, left, right, table};
+use super::text::{Print, TextColumn, left, right, table};
 use crate::admin::audit::AuditEntry;
 use crate::admin::credentials;
-use crate::admin::human::{budget, percent};
+use crate::admin::human::{budget, count, percent};
 use crate::admin::payloads::{MOST, PayloadView};
 use crate::admin::routes::audit::Audit;
 use crate::admin::routes::clients::TopClients;
@@ -44,6 +44,9 @@ pub(super) struct ClientsFlags {
     /// Only clients with this user name
     #[arg(long)]
     user: Option<String>,
+    /// Only clients that are connected from this IP address or network, such as 10.1.0.0/16
+    #[arg(long)]
+    address: Option<String>,
     /// 3.1, 3.1.1 or 5.0
     #[arg(long)]
     version: Option<String>,
@@ -65,14 +68,28 @@ pub(super) struct ClientsFlags {
     /// Only clients with so many messages in flight, at least
     #[arg(long, value_name = "MESSAGES")]
     min_in_flight: Option<String>,
+    /// client_id, oldest_unacked, queued, queued_bytes or in_flight; or none, which is quicker for
+    /// more than 100,000 clients
+    #[arg(long, default_value = "client_id")]
+    sort: String,
     /// Number of clients at most
     #[arg(long, default_value_t = 100)]
     limit: usize,
 }
 
-/// Returns the clients that the flags ask for, over as many pages as it takes.
-pub(super) fn clients(broker: &BrokerEndpoint, flags: &ClientsFlags) -> Result<Value, CtlError> {
+/// Lists the clients that the flags ask for, over as many pages as it takes. Returns the output.
+///
+/// # Errors
+/// Nobody answers, or the broker refuses.
+pub(super) fn clients(
+    broker: &BrokerEndpoint,
+    flags: &ClientsFlags,
+    print: Print,
+) -> Result<String, CtlError> {
+    let sort = Some(flags.sort.clone()).filter(|sort| sort != "none");
     let filter = [
+        ("sort", &sort),
+        ("address", &flags.address),
         ("prefix", &flags.prefix),
         ("state", &flags.state),
         ("user", &flags.user),
@@ -84,7 +101,14 @@ pub(super) fn clients(broker: &BrokerEndpoint, flags: &ClientsFlags) -> Result<V
         ("min_queued_bytes", &flags.min_queued_bytes),
         ("min_in_flight", &flags.min_in_flight),
     ];
-    pages(broker, &path_with("/api/v1/clients", &filter), "clients", (flags.limit, 1_000))
+    let path = path_with("/api/v1/clients", &filter);
+    let mut body = listing(broker, &path, "clients", (flags.limit, 1_000))?;
+    let total = body["total"].as_u64();
+    print.answer(body["clients"].take(), |rows: Vec<Client>| {
+        let more = total.filter(|total| *total > rows.len() as u64);
+        let more = more.map(|total| format!("\n{} of {}; raise --limit", rows.len(), count(total)));
+        clients_table(rows) + &more.unwrap_or_default()
+    })
 }
 
 /// Returns up to `limit` rows of a listing, over as many pages of `page` rows as it takes. `path`
@@ -165,13 +189,17 @@ pub(super) fn payload_column(has_any: bool) -> TextColumn {
 }
 
 /// Returns clients as a table.
-pub(super) fn clients_table(rows: Vec<Client>) -> String {
+fn clients_table(rows: Vec<Client>) -> String {
     let cells = |row: &Client| {
         let oldest = row.oldest_unacknowledged.as_ref();
         [
             name(&row.client_id, CLIENT_ID),
-            text(row.version),
             text(row.state),
+            given_seconds(row.connected_for.or(row.away_for)),
+            row.user.as_deref().map(|user| name(user, CLIENT_ID)).unwrap_or_default(),
+            given(&row.address),
+            given(&row.listener),
+            text(row.version),
             text(row.in_flight),
             text(row.queued),
             given_seconds(oldest.map(|oldest| oldest.age)),
@@ -180,8 +208,12 @@ pub(super) fn clients_table(rows: Vec<Client>) -> String {
     };
     let columns = [
         left("client"),
-        left("version"),
         left("state"),
+        right("for"),
+        left("user"),
+        left("address"),
+        left("listener"),
+        left("version"),
         right("in flight"),
         right("queued"),
         right("oldest"),
@@ -364,7 +396,7 @@ mod tests {
             serde_json::from_value(row).expect("a client")
         };
         let table = clients_table(vec![row(&"é".repeat(60_000)), row("pump")]);
-        let cut = format!("{}...  5.0", "é".repeat(64));
+        let cut = format!("{}...  away", "é".repeat(64));
         assert!(table.lines().all(|line| line.chars().count() < 200) && table.contains(&cut), "{table}");
     }
 

@@ -1,6 +1,7 @@
 //! `homing ctl`: asks a running broker through its Unix socket or a URL, and acts on clients.
 
 mod actions;
+mod client;
 mod dead_letters;
 mod dropped;
 mod endpoint;
@@ -27,10 +28,10 @@ use dead_letters::DeadLettersCommand;
 pub use endpoint::{BrokerEndpoint, EndpointArguments, EndpointDefaults};
 pub use error::CtlError;
 use http::{client_path, read, request};
-use listings::{ClientsFlags, clients, clients_table};
+use listings::{ClientsFlags, clients};
 use messages::MessageFlags;
 use settings::SettingsCommand;
-use text::{Print, flat, pretty};
+use text::{Print, pretty};
 use topics::TopicsCommand;
 
 /// Flags of `homing ctl`.
@@ -105,12 +106,12 @@ pub fn run(arguments: &CtlArguments, broker: &BrokerEndpoint) -> Result<String, 
     Ok(match &arguments.command {
         CtlCommand::Status => print.answer(overview(broker)?, status::totals)?,
         CtlCommand::Listeners => print.answer(get("/api/v1/listeners")?, listings::listeners_table)?,
-        CtlCommand::Clients(flags) => print.answer(clients(broker, flags)?, clients_table)?,
+        CtlCommand::Clients(flags) => return clients(broker, flags, print),
         CtlCommand::Top { by, limit } => {
             let path = format!("/api/v1/clients/top?by={}&limit={limit}", segment(by));
             print.answer(get(&path)?, listings::top_table)?
         }
-        CtlCommand::Client { id } => print.answer(get(&client_path(id, ""))?, flat)?,
+        CtlCommand::Client { id } => print.answer(get(&client_path(id, ""))?, client::client_text)?,
         CtlCommand::Inflight(flags) => return messages::run(flags, "inflight", broker, print),
         CtlCommand::Queue(flags) => return messages::run(flags, "queue", broker, print),
         CtlCommand::Audit { limit } => {

@@ -80,6 +80,13 @@ fn short(value: &Value) -> String {
     }
 }
 
+/// Returns facts, each on a line behind its name.
+pub(super) fn fact_lines(facts: &[(&'static str, String)]) -> String {
+    let width = facts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let line = |(name, value): &(&str, String)| format!("{name:<width$}  {}", escape::visible(value));
+    facts.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
 /// A column of a table: its name, and the side of its texts.
 pub(super) struct TextColumn {
     name: &'static str,

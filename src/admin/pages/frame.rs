@@ -1,6 +1,7 @@
 //! The frame of every page: places, the state of the broker, its worst problem, and the pace at which
 //! the page follows the broker.
 
+use super::answer::taken;
 use super::assets::{ICON, SCRIPT, STYLE};
 use super::problems::problems;
 use super::views::{clock_time, count, long};
@@ -78,6 +79,8 @@ pub(super) struct PageFrame {
     pub(super) pace: u32,
     /// `None` without a login.
     pub(super) status: Option<Status>,
+    /// The answer to the action that led here.
+    pub(super) answer: Option<String>,
 }
 
 /// The login of a page, as its frame shows it.
@@ -163,7 +166,16 @@ impl PageFrame {
     /// Returns the frame of a page without a login.
     pub(super) fn plain(theme: Theme) -> PageFrame {
         let as_of = clock_time(clock::unix_millis());
-        PageFrame { login: None, theme, here: String::new(), place: "", as_of, pace: 0, status: None }
+        PageFrame {
+            login: None,
+            theme,
+            here: String::new(),
+            place: "",
+            as_of,
+            pace: 0,
+            status: None,
+            answer: None,
+        }
     }
 
     /// Returns the frame of a page of a login. `place` is the path in the navigation.
@@ -187,12 +199,14 @@ impl PageFrame {
             },
         };
         let (theme, pace) = (theme_of(request), pace_of(request));
+        let answer = taken(request, state, &here);
         PageFrame {
             login: Some(login.into()),
             here,
             place,
             pace,
             status: Some(status),
+            answer,
             ..PageFrame::plain(theme)
         }
     }

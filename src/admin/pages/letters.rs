@@ -1,5 +1,6 @@
 //! The pages of the stored dead letters, and the actions on them.
 
+use super::answer::answered;
 use super::confirm::{ConfirmQuestion, ask, is_confirmed};
 use super::entry::{login_of, login_of_form};
 use super::frame::PageFrame;
@@ -7,7 +8,7 @@ use super::page::{PageResult, or_mistake, render, render_form};
 use super::views::{bytes, link_of, long, shown};
 use crate::admin::access::Scope;
 use crate::admin::commands::{command_on_letter, republish_to};
-use crate::admin::cookies::see;
+use crate::admin::failed::Failed;
 use crate::admin::names::letter_name;
 use crate::admin::payloads::{PayloadPermit, PayloadView};
 use crate::admin::queries::letters::{LetterParameters, find_letter, list_letters};
@@ -26,21 +27,33 @@ use std::time::Duration;
 /// The filter of the list. An empty field does not filter.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct LettersForm {
-    cause: String,
-    receiver: String,
-    topic: String,
-    cursor: String,
-    /// The action that led here.
-    done: String,
+pub(super) struct LettersForm {
+    pub(super) cause: String,
+    pub(super) receiver: String,
+    pub(super) topic: String,
+    pub(super) min_age: String,
+    pub(super) max_age: String,
+    pub(super) cursor: String,
 }
 
 impl LettersForm {
-    fn is_filtered(&self) -> bool {
-        !(self.cause.is_empty() && self.receiver.is_empty() && self.topic.is_empty())
+    pub(super) fn is_filtered(&self) -> bool {
+        self.fields().iter().any(|(_, value)| !value.is_empty())
     }
 
-    fn parameters(&self) -> LetterParameters {
+    /// Returns the fields of the filter, each with its name.
+    pub(super) fn fields(&self) -> [(&'static str, &String); 5] {
+        let LettersForm { cause, receiver, topic, min_age, max_age, .. } = self;
+        [
+            ("cause", cause),
+            ("receiver", receiver),
+            ("topic", topic),
+            ("min_age", min_age),
+            ("max_age", max_age),
+        ]
+    }
+
+    pub(super) fn parameters(&self) -> LetterParameters {
         let given = |text: &String| (!text.is_empty()).then(|| text.clone());
         LetterParameters {
             limit: None,
@@ -48,13 +61,26 @@ impl LettersForm {
             cause: given(&self.cause),
             receiver: given(&self.receiver),
             topic: given(&self.topic),
+            min_age: given(&self.min_age),
+            max_age: given(&self.max_age),
         }
     }
 
-    /// Returns the query of the page that begins at a cursor.
-    fn query(&self, cursor: &str) -> String {
-        let (receiver, topic) = (segment(&self.receiver), segment(&self.topic));
-        format!("cause={}&receiver={receiver}&topic={topic}&cursor={}", self.cause, segment(cursor))
+    /// Returns the path of the list with this filter.
+    pub(super) fn path(&self) -> String {
+        let given = self.fields().into_iter().filter(|(_, value)| !value.is_empty());
+        let pairs: Vec<String> = given.map(|(name, value)| format!("{name}={}", segment(value))).collect();
+        if pairs.is_empty() {
+            "/dead-letters".to_owned()
+        } else {
+            format!("/dead-letters?{}", pairs.join("&"))
+        }
+    }
+
+    /// Returns the path of the page that begins at a cursor.
+    fn path_from(&self, cursor: &str) -> String {
+        let joint = if self.is_filtered() { '&' } else { '?' };
+        format!("{}{joint}cursor={}", self.path(), segment(cursor))
     }
 }
 
@@ -83,11 +109,12 @@ pub(super) struct LetterForm {
 struct LettersPage {
     frame: PageFrame,
     form: LettersForm,
-    done: Option<&'static str>,
+    csrf: String,
+    may_act: bool,
     mistake: Option<String>,
     causes: Vec<&'static str>,
     letters: Vec<ListedLetter>,
-    /// The query of the next page.
+    /// The path of the next page.
     next: Option<String>,
 }
 
@@ -133,15 +160,12 @@ pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
     let is_mistaken = mistake.is_some();
     let page = LettersPage {
         frame: PageFrame::of(&request, &state, &login, "/dead-letters").await,
-        done: match &*form.done {
-            "republished" => Some("The message is published again."),
-            "deleted" => Some("The dead letter is deleted."),
-            _ => None,
-        },
+        csrf: login.csrf.clone(),
+        may_act: login.caller.scope >= Scope::Operator,
         mistake,
         causes: DropReason::ALL.iter().map(|cause| cause.name()).collect(),
         letters: listed.letters.iter().map(|letter| ListedLetter::of(letter)).collect(),
-        next: listed.next.map(|cursor| form.query(&cursor)),
+        next: listed.next.map(|cursor| form.path_from(&cursor)),
         form,
     };
     Ok(render_form(&page, is_mistaken))
@@ -177,15 +201,24 @@ pub(super) async fn republish(
     let login = login_of_form(&request, &state, &form.csrf)?;
     let to = republish_to(&form.to)?;
     let command = |place| MessageCommand::Republish(place, to);
-    command_on_letter(
-        &state,
-        &login.caller,
-        ("republish", &path),
-        &note_of(Some(form.into_inner().note))?,
-        command,
-    )
-    .await?;
-    Ok(see("/dead-letters?done=republished"))
+    let (note, action) = (note_of(Some(form.into_inner().note))?, ("republish", path.as_str()));
+    let done = command_on_letter(&state, &login.caller, action, &note, command).await;
+    letter_answer(&request, &state, done, "The message is published again, and its dead letter is removed.")
+}
+
+/// Leads to the list, which says what happened with a letter.
+fn letter_answer(
+    request: &HttpRequest,
+    state: &State,
+    done: Result<(), Failed>,
+    said: &'static str,
+) -> PageResult {
+    let said = match done {
+        Ok(()) => said,
+        Err(Failed::NoSuchMessage) => "The dead letter is already gone. Nothing was done.",
+        Err(failed) => return Err(failed.into()),
+    };
+    Ok(answered(request, state, "/dead-letters", said))
 }
 
 /// Deletes a letter, once the operator has confirmed it.
@@ -198,7 +231,10 @@ pub(super) async fn delete(
     let login = login_of_form(&request, &state, &form.csrf)?;
     if !is_confirmed(&form.confirm) {
         permit(&login.caller, Scope::Operator)?;
-        let (_, letter) = find_letter(&state, &path).await?;
+        let letter = match find_letter(&state, &path).await {
+            Ok((_, letter)) => letter,
+            Err(gone) => return letter_answer(&request, &state, Err(gone), ""),
+        };
         let ListedLetter { receiver, topic, .. } = ListedLetter::of(&letter);
         let question = ConfirmQuestion {
             title: format!("Delete the dead letter of {receiver} on {topic}?"),
@@ -213,8 +249,8 @@ pub(super) async fn delete(
     }
     let action = ("delete_dead_letter", path.as_str());
     let note = note_of(Some(form.into_inner().note))?;
-    command_on_letter(&state, &login.caller, action, &note, MessageCommand::DeleteLetter).await?;
-    Ok(see("/dead-letters?done=deleted"))
+    let done = command_on_letter(&state, &login.caller, action, &note, MessageCommand::DeleteLetter).await;
+    letter_answer(&request, &state, done, "The dead letter is deleted.")
 }
 
 impl ListedLetter {

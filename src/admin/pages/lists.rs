@@ -1,5 +1,5 @@
-//! Pages that are one table: the delivery objectives, the slow deliveries, and the last actions of
-//! operators.
+//! Pages that are one table: the delivery objectives, the slow deliveries, the last actions of
+//! operators, and the checks.
 
 use super::entry::login_of;
 use super::frame::PageFrame;
@@ -11,6 +11,7 @@ use crate::admin::human::{budget, percent};
 use crate::admin::queries::slow::slow_deliveries;
 use crate::admin::queries::stuck::stuck_clients;
 use crate::admin::request::permit;
+use crate::admin::routes::doctor::{self, CheckRow};
 use crate::admin::state::State;
 use crate::clock;
 use crate::session::objectives::{Objective, ObjectiveCounts};
@@ -161,6 +162,29 @@ pub(super) async fn audit(request: HttpRequest, state: State) -> PageResult {
         open: None,
         empty: "Nobody has acted since the start of the broker.",
         columns: &AUDIT,
+        rows: rows.collect(),
+    }))
+}
+
+const CHECKS: [PageColumn; 4] = [text("result"), text("check"), text("fact"), text("advice")];
+
+/// The checks of `homing doctor` that the broker makes itself, the worst first.
+pub(super) async fn checks(request: HttpRequest, state: State) -> PageResult {
+    let login = login_of(&request, &state)?;
+    let mut found = doctor::checks(&state).await?.checks;
+    // A stable order: equal results stay as the checks are made.
+    found.sort_by_key(|row| std::cmp::Reverse(row.result));
+    let rows = found.into_iter().map(|CheckRow { name, result, detail, advice }| {
+        vec![result.to_string(), name, detail, advice.unwrap_or_default().replace('`', "")]
+    });
+    Ok(render(&ListPage {
+        frame: PageFrame::of(&request, &state, &login, "/settings").await,
+        title: "Checks",
+        note: "What the broker finds when it looks at itself, its machine, its files and its certificates. homing doctor on the machine of the broker checks more.",
+        more: None,
+        open: None,
+        empty: "Nothing was checked.",
+        columns: &CHECKS,
         rows: rows.collect(),
     }))
 }

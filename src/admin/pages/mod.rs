@@ -12,8 +12,11 @@
 //! | `timeline`, `subscribers`, `gauges`, `charts` | parts of pages, too |
 //! | all others | one page each, or a few |
 
+mod answer;
 mod assets;
 mod charts;
+pub(super) mod client_facts;
+mod client_list;
 mod clients;
 mod confirm;
 pub(super) mod docs;
@@ -24,6 +27,7 @@ mod letters;
 mod lists;
 pub(super) mod live;
 mod login;
+mod many_letters;
 mod overview;
 pub(super) mod page;
 pub(super) mod problems;
@@ -35,7 +39,7 @@ mod theme;
 mod timeline;
 mod topics;
 mod traces;
-mod views;
+pub(super) mod views;
 mod wheel;
 mod whereabouts;
 
@@ -44,13 +48,15 @@ use actix_web::web::{self, ServiceConfig};
 /// Adds all pages.
 pub(super) fn add_routes(app: &mut ServiceConfig) {
     app.route("/", web::get().to(overview::overview))
-        .route("/clients", web::get().to(clients::list))
+        .route("/clients", web::get().to(client_list::list))
+        .route("/clients", web::post().to(client_list::disconnect_all))
         .route("/clients/{id}", web::get().to(clients::one))
         .route("/clients/{id}/disconnect", web::post().to(clients::disconnect))
         .route("/clients/{id}/end", web::post().to(clients::end))
         .route("/clients/{id}/redeliver", web::post().to(clients::redeliver))
         .route("/clients/{id}/message", web::post().to(clients::on_message))
         .route("/dead-letters", web::get().to(letters::list))
+        .route("/dead-letters", web::post().to(many_letters::act))
         .route("/dead-letters/{id}", web::get().to(letters::one))
         .route("/dead-letters/{id}/republish", web::post().to(letters::republish))
         .route("/dead-letters/{id}/delete", web::post().to(letters::delete))
@@ -60,6 +66,7 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         .route("/settings", web::get().to(settings::page))
         .route("/settings", web::post().to(settings::read_again))
         .route("/objectives", web::get().to(lists::objectives))
+        .route("/checks", web::get().to(lists::checks))
         .route("/slow", web::get().to(lists::slow))
         .route("/audit", web::get().to(lists::audit))
         .route("/where", web::get().to(whereabouts::page))

@@ -1,5 +1,6 @@
 //! The page of topics: receivers, and retained messages.
 
+use super::answer::answered;
 use super::confirm::{ConfirmQuestion, ask, is_confirmed};
 use super::entry::{login_of, login_of_form};
 use super::frame::PageFrame;
@@ -8,7 +9,6 @@ use super::subscribers::SubscriberList;
 use super::views::{LONG, bytes, shown, until};
 use crate::admin::access::Scope;
 use crate::admin::commands::delete_retained;
-use crate::admin::cookies::see;
 use crate::admin::failed::Failed;
 use crate::admin::queries::by_filter::subscribers;
 use crate::admin::queries::retained::find_retained;
@@ -32,8 +32,6 @@ const RETAINED: usize = 100;
 #[serde(deny_unknown_fields, default)]
 struct TopicsForm {
     filter: String,
-    /// The action that led here.
-    done: String,
 }
 
 /// The form that deletes a retained message.
@@ -56,7 +54,6 @@ struct TopicsPage {
     frame: PageFrame,
     csrf: String,
     may_act: bool,
-    done: Option<&'static str>,
     mistake: Option<String>,
     filter: String,
     /// True if the filter is one topic: then the page shows who gets its messages. Else it shows
@@ -90,7 +87,7 @@ struct TopicLink {
 
 pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
-    let TopicsForm { filter, done } = read_query(&request)?;
+    let TopicsForm { filter } = read_query(&request)?;
     let is_topic = is_topic_name(&filter);
     let (found, mistake) = or_mistake(find(&state, &filter, is_topic).await, Found::default)?;
     let is_mistaken = mistake.is_some();
@@ -98,7 +95,6 @@ pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
         csrf: login.csrf.clone(),
         may_act: login.caller.scope >= Scope::Operator,
         frame: PageFrame::of(&request, &state, &login, "/topics").await,
-        done: (done == "deleted").then_some("The retained message is deleted."),
         mistake,
         is_topic,
         subscribers: found.subscribers,
@@ -175,6 +171,10 @@ pub(super) async fn delete(request: HttpRequest, state: State, form: web::Form<D
         return Ok(ask(&request, &state, &login, ("/topics", question)).await);
     }
     let DeleteForm { topic, note, .. } = form.into_inner();
-    delete_retained(&state, &login.caller, &topic, &note_of(Some(note))?).await?;
-    Ok(see(&format!("{back}&done=deleted")))
+    let said = match delete_retained(&state, &login.caller, &topic, &note_of(Some(note))?).await {
+        Ok(()) => "The retained message is deleted.",
+        Err(Failed::NoSuchMessage) => "The topic has no retained message any more. Nothing was done.",
+        Err(failed) => return Err(failed.into()),
+    };
+    Ok(answered(&request, &state, &back, said))
 }

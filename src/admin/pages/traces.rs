@@ -1,11 +1,11 @@
 //! The pages of traces, for operators: begin one, all of them, and the steps of one.
 
+use super::answer::answered;
 use super::entry::{login_of, login_of_form};
 use super::frame::PageFrame;
 use super::page::{PageResult, render, render_form};
 use super::views::{clock_time, count, in_sentence, link_of, long, shown};
 use crate::admin::access::Scope;
-use crate::admin::cookies::see;
 use crate::admin::failed::Failed;
 use crate::admin::logins::LoggedIn;
 use crate::admin::payloads::PayloadPermit;
@@ -157,7 +157,10 @@ pub(super) async fn begin(request: HttpRequest, state: State, form: web::Form<Be
         Err(mistake) => Err(mistake),
     };
     match begun {
-        Ok(number) => Ok(see(&format!("/traces/{number}"))),
+        Ok(number) => {
+            let said = "The trace runs. Steps appear below as they happen.";
+            Ok(answered(&request, &state, &format!("/traces/{number}"), said))
+        }
         Err(Failed::Parameter(mistake)) => {
             let BeginForm { client, topic, note, .. } = form.into_inner();
             let form = TracesForm { client: client.into(), topic: topic.into(), note };
@@ -196,8 +199,12 @@ pub(super) async fn end(
     form: web::Form<EndForm>,
 ) -> PageResult {
     let login = login_of_form(&request, &state, &form.csrf)?;
-    end_trace(&state, &login.caller, *path, &note_of(Some(form.into_inner().note))?).await?;
-    Ok(see("/traces"))
+    let said = match end_trace(&state, &login.caller, *path, &note_of(Some(form.into_inner().note))?).await {
+        Ok(()) => format!("Trace {path} has ended, and its steps are deleted."),
+        Err(Failed::NoSuchTrace) => format!("Trace {path} is already gone. Nothing was done."),
+        Err(failed) => return Err(failed.into()),
+    };
+    Ok(answered(&request, &state, "/traces", said))
 }
 
 /// Returns sentences about the parts that a trace does not have.

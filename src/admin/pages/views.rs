@@ -132,7 +132,7 @@ pub(super) fn clock_time(unix_ms: u64) -> String {
 }
 
 /// Returns the date and the time of day, in UTC, such as `2026-11-24 09:02:11`.
-pub(super) fn date_time(unix_ms: u64) -> String {
+pub(in crate::admin) fn date_time(unix_ms: u64) -> String {
     let (year, month, day) = date_of(unix_ms / 86_400_000);
     format!("{year:04}-{month:02}-{day:02} {}", clock_time(unix_ms))
 }

@@ -4,7 +4,7 @@ use super::ask::ask;
 use super::one_page::cut_page;
 use crate::admin::failed::Failed;
 use crate::admin::names::{letter_name, read_letter_name};
-use crate::admin::request::limit_of;
+use crate::admin::request::{DurationText, limit_of};
 use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::clock;
@@ -14,7 +14,7 @@ use crate::operators::query::{Part, Query, QueryAnswer, ROWS};
 use crate::operators::wanted::Wanted;
 use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
 use crate::session::drops::DropReason;
-use crate::time::Instant;
+use crate::time::{Instant, duration};
 use serde::Deserialize;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -41,13 +41,19 @@ pub(crate) struct LetterParameters {
     /// A topic filter.
     #[schema(example = "pumps/#")]
     pub(crate) topic: Option<String>,
+    /// Only letters that were dropped at least this long ago.
+    #[schema(value_type = Option<DurationText>)]
+    pub(crate) min_age: Option<String>,
+    /// Only letters that were dropped at most this long ago.
+    #[schema(value_type = Option<DurationText>)]
+    pub(crate) max_age: Option<String>,
 }
 
 impl LetterParameters {
     /// Returns the letters that are wanted.
     ///
     /// # Errors
-    /// The cause or the topic filter is not valid.
+    /// The cause, the topic filter or an age is not valid.
     pub(crate) fn filter(&self) -> Result<LetterFilter, Failed> {
         if let Some(cause) = &self.cause
             && DropReason::ALL.iter().all(|known| known.name() != cause)
@@ -65,8 +71,21 @@ impl LetterParameters {
             cause: owned(&self.cause),
             receiver: owned(&self.receiver),
             topic: owned(&self.topic),
+            from_ms: ago("max_age", &self.max_age)?.unwrap_or(0),
+            until_ms: ago("min_age", &self.min_age)?,
         })
     }
+}
+
+/// Returns the time that was so long ago, in milliseconds since 1970.
+///
+/// # Errors
+/// The text is no duration.
+fn ago(name: &str, age: &Option<String>) -> Result<Option<u64>, Failed> {
+    let Some(text) = age else { return Ok(None) };
+    let age = duration::parse(text).map_err(|error| Failed::Parameter(format!("{name}: {error}")))?;
+    let millis = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+    Ok(Some(clock::unix_millis().saturating_sub(millis)))
 }
 
 /// A page of the letters of all shards, the newest first.
@@ -170,7 +189,7 @@ pub(super) async fn find_letters(
 ) -> Result<(Vec<Arc<StoredLetter>>, bool), Failed> {
     // The publisher is compared below.
     let topic = wanted.topic.as_ref().map(|topic| topic.text().into());
-    let filter = LetterFilter { cause: None, receiver: wanted.receiver.clone(), topic };
+    let filter = LetterFilter { receiver: wanted.receiver.clone(), topic, ..LetterFilter::default() };
     let (mut letters, mut is_complete) = (Vec::new(), true);
     for shard in 0..observer.shards() {
         let (mut before, mut has_more) = (None, true);

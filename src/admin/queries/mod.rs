@@ -9,6 +9,7 @@ mod one_page;
 pub(super) mod retained;
 pub(super) mod sessions;
 pub(super) mod slow;
+pub(super) mod sorted;
 pub(super) mod stuck;
 pub(super) mod target;
 pub(super) mod top;

@@ -3,6 +3,7 @@
 use super::ask::ask;
 use super::oldest_queued::add_oldest_queued;
 use super::target::ClientTarget;
+use crate::access::network::network;
 use crate::admin::failed::Failed;
 use crate::admin::listing::{ListCursor, Listed, ListedRow};
 use crate::admin::names::SessionPlace;
@@ -17,12 +18,15 @@ use crate::named_enum::named_enum;
 use crate::operators::query::{
     BYTES, Part, Query, QueryAnswer, SessionDetail, SessionFilter, SessionSummary,
 };
+use crate::operators::session_order::SessionOrder;
 use crate::session::outbound::stall::Holder;
 use crate::shard::clients::slots::SessionId;
 use crate::time::duration;
 use actix_web::HttpRequest;
+use ipnet::IpNet;
 use serde::Deserialize;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::SocketAddr;
 use std::time::Duration;
 use utoipa::ToSchema;
 
@@ -51,10 +55,15 @@ pub(crate) struct ListParameters {
     /// Number of rows at most.
     #[schema(minimum = 1, maximum = 1000, default = 100, example = 10)]
     limit: Option<usize>,
-    cursor: Option<String>,
+    pub(crate) cursor: Option<String>,
     /// The fields of each row, each once, with commas between them. Without it, a row has all.
     #[schema(example = "client_id,queued")]
     pub(crate) fields: Option<String>,
+    /// The order of the rows over all pages. Each page takes a look at every session, and the answer
+    /// has the number of all that fit. Without it, the rows come in no order, and a page costs its
+    /// rows only. A client whose figure changes may be missing, or come twice.
+    #[schema(value_type = Option<SessionOrder>)]
+    pub(crate) sort: Option<String>,
     /// Only sessions in this state.
     #[schema(value_type = Option<ListState>)]
     pub(crate) state: Option<String>,
@@ -64,6 +73,9 @@ pub(crate) struct ListParameters {
     /// Only sessions of this user.
     #[schema(example = "app")]
     user: Option<String>,
+    /// Only clients that are connected from this IP address, or from this network.
+    #[schema(example = "10.1.0.0/16")]
+    address: Option<String>,
     /// Only sessions whose last connection had this version of MQTT.
     #[schema(value_type = Option<ProtocolVersion>)]
     version: Option<String>,
@@ -94,7 +106,20 @@ impl ListParameters {
         parse_query(&query)
     }
 
-    fn filter(&self, observer: &Observer) -> Result<SessionFilter, Failed> {
+    /// Returns the order that is asked for; `None` for none.
+    ///
+    /// # Errors
+    /// The word is none of the orders.
+    pub(crate) fn order(&self) -> Result<Option<SessionOrder>, Failed> {
+        let read = |word| named("sort", word, &SessionOrder::ALL, SessionOrder::name);
+        self.sort.as_deref().map(read).transpose()
+    }
+
+    pub(super) fn limit(&self) -> Result<usize, Failed> {
+        limit_of(self.limit, 100, MOST)
+    }
+
+    pub(super) fn filter(&self, observer: &Observer) -> Result<SessionFilter, Failed> {
         let state = self.state.as_deref().unwrap_or(ListState::All.name());
         let connected = match named("state", state, &ListState::ALL, ListState::name)? {
             ListState::All => None,
@@ -146,21 +171,52 @@ fn listener(observer: &Observer, label: &str) -> Result<Box<str>, Failed> {
     Ok(label.into())
 }
 
-/// The holder of the oldest unacknowledged message of a session, as a filter.
+/// The part of a filter that only a socket answers: who holds the oldest unacknowledged message,
+/// and the address of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct CauseFilter(Option<Holder>);
+pub(super) struct SocketFilter {
+    holder: Option<Holder>,
+    network: Option<IpNet>,
+}
 
-impl CauseFilter {
-    fn read(word: Option<&str>) -> Result<CauseFilter, Failed> {
-        let holder = word.map(|word| named("cause", word, &Holder::ALL, Holder::name));
-        Ok(CauseFilter(holder.transpose()?))
+impl SocketFilter {
+    pub(super) fn of(parameters: &ListParameters) -> Result<SocketFilter, Failed> {
+        let ListParameters { cause, address, .. } = parameters;
+        let holder = cause.as_deref().map(|word| named("cause", word, &Holder::ALL, Holder::name));
+        let read = |text: &str| {
+            let wrong =
+                |_| format!("address is {text:?}, and must be an IP address or a network: 10.1.0.0/16");
+            network(text).map_err(|error| Failed::Parameter(wrong(error)))
+        };
+        let network = address.as_deref().map(read);
+        Ok(SocketFilter { holder: holder.transpose()?, network: network.transpose()? })
     }
 
-    /// Returns true if a session is wanted. Only its socket says who holds the message.
-    fn admits(self, socket: Option<&SocketFacts>) -> bool {
+    /// Returns the filter of the sessions that may have such a socket.
+    pub(super) fn narrowed(self, filter: SessionFilter) -> SessionFilter {
+        let connected = if self.admits_all() { filter.connected } else { filter.connected.or(Some(true)) };
+        let least = if self.holder.is_some() { Duration::from_millis(1) } else { Duration::ZERO };
+        SessionFilter { connected, min_unacked_age: filter.min_unacked_age.max(least), ..filter }
+    }
+
+    /// Returns true if each session is wanted, whatever its socket.
+    pub(super) fn admits_all(self) -> bool {
+        self == SocketFilter { holder: None, network: None }
+    }
+
+    pub(super) fn admits(self, socket: Option<&SocketFacts>) -> bool {
         let holder = socket.and_then(|socket| socket.stall).map(|stall| stall.cause.holder());
-        self.0.is_none_or(|wanted| holder == Some(wanted))
+        let from = || socket?.address.parse::<SocketAddr>().ok().map(|address| address.ip().to_canonical());
+        self.holder.is_none_or(|wanted| holder == Some(wanted))
+            && self.network.is_none_or(|network| from().is_some_and(|address| network.contains(&address)))
     }
+}
+
+/// Returns a hash of a filter, so that a cursor of another listing is refused.
+pub(super) fn filter_hash(filter: &impl Hash) -> u32 {
+    let mut hasher = DefaultHasher::new();
+    filter.hash(&mut hasher);
+    hasher.finish() as u32
 }
 
 /// Asks the shards, one after the other, until the page is full or its time is over.
@@ -172,11 +228,9 @@ pub(crate) async fn list_sessions(
     observer: &Observer,
     parameters: &ListParameters,
 ) -> Result<Listed, Failed> {
-    let (limit, filter) = (limit_of(parameters.limit, 100, MOST)?, parameters.filter(observer)?);
-    let cause = CauseFilter::read(parameters.cause.as_deref())?;
-    let mut hasher = DefaultHasher::new();
-    (&filter, cause).hash(&mut hasher);
-    let hash = hasher.finish() as u32;
+    let (limit, filter) = (parameters.limit()?, parameters.filter(observer)?);
+    let by_socket = SocketFilter::of(parameters)?;
+    let hash = filter_hash(&(&filter, by_socket));
     let is_own = |cursor: &ListCursor| cursor.filter == hash && usize::from(cursor.shard) < observer.shards();
     let mut at = match &parameters.cursor {
         None => Some(ListCursor { shard: 0, slot: 0, filter: hash }),
@@ -195,7 +249,7 @@ pub(crate) async fn list_sessions(
             let socket = answer.socket_of(row.id).cloned();
             ListedRow { shard, session: row.clone(), socket }
         };
-        rows.extend(found.iter().map(listed).filter(|row| cause.admits(row.socket.as_ref())));
+        rows.extend(found.iter().map(listed).filter(|row| by_socket.admits(row.socket.as_ref())));
         at = match next {
             Some(slot) => Some(ListCursor { slot: *slot, ..cursor }),
             None if usize::from(cursor.shard) + 1 < observer.shards() => {

@@ -2,11 +2,13 @@
 
 use super::client_fields::{ClientFields, ClientRow};
 use super::json_answer::JsonAnswer;
+use crate::admin::listing::ListedRow;
 use crate::admin::queries::sessions::{ListParameters, find, list_sessions};
+use crate::admin::queries::sorted::sorted_sessions;
 use crate::admin::queries::target::{ClientTarget, OneParameters};
 use crate::admin::queries::top::{TopFigure, top_sessions};
 use crate::admin::request::limit_of;
-use crate::admin::rows::client::{Client, InFlightMessage};
+use crate::admin::rows::client::{Client, InFlightMessage, OwnSubscriptionRow};
 use crate::admin::rows::message::MessageRow;
 use crate::admin::rows::refused::RefusedRow;
 use crate::admin::sourced_redelivery::ClientRedelivery;
@@ -29,14 +31,39 @@ pub(crate) struct ClientsAnswer {
     /// The cursor of the next page. Only an answer without a cursor is the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
+    /// With `sort`: the number of all sessions that fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<usize>,
+    /// With `sort`: the number of those on earlier pages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<usize>,
+    /// With `sort`: false if the time was over before every session was looked at. Then rows may be
+    /// missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    complete: Option<bool>,
 }
 
 /// Lists sessions. A page may be short; only an answer without `next` is the last one.
 pub(crate) async fn list(asked: Query<ListParameters>, state: State) -> JsonAnswer<ClientsAnswer> {
     let (observer, fields) = (state.running()?, ClientFields::read(asked.fields.as_deref())?);
-    let listed = list_sessions(&state, observer, &asked).await?;
-    let clients = listed.rows.iter().map(|row| fields.of(&Client::of_row(&state, row)));
-    Ok(Json(ClientsAnswer { clients: clients.collect(), next: listed.next.map(|next| next.encode()) }))
+    let rows = |rows: &[ListedRow]| rows.iter().map(|row| fields.of(&Client::of_row(&state, row))).collect();
+    Ok(Json(match asked.order()? {
+        None => {
+            let listed = list_sessions(&state, observer, &asked).await?;
+            let (clients, next) = (rows(&listed.rows), listed.next.map(|next| next.encode()));
+            ClientsAnswer { clients, next, total: None, before: None, complete: None }
+        }
+        Some(order) => {
+            let sorted = sorted_sessions(&state, observer, (&asked, order)).await?;
+            ClientsAnswer {
+                clients: rows(&sorted.rows),
+                next: sorted.next,
+                total: Some(sorted.total),
+                before: Some(sorted.before),
+                complete: Some(sorted.is_complete),
+            }
+        }
+    }))
 }
 
 /// The parameters of the sessions that come first by a figure.
@@ -85,7 +112,7 @@ pub(crate) async fn one(path: Path<String>, asked: Query<OneParameters>, state: 
     Ok(Json(Client {
         in_flight_messages: Some(detail.in_flight.iter().map(InFlightMessage::of).collect()),
         queue: Some(detail.queue.iter().map(MessageRow::of).collect()),
-        subscriptions: Some(detail.filters.into_iter().map(String::from).collect()),
+        subscriptions: Some(detail.subscriptions.iter().map(OwnSubscriptionRow::of).collect()),
         redelivery: Some(ClientRedelivery::of(&detail.redelivery)),
         refused: Some(detail.refused.iter().map(RefusedRow::of).collect()),
         ..row

@@ -7,7 +7,7 @@ use crate::admin::failed::Failed;
 use crate::admin::names::letter_name;
 use crate::admin::payloads::{PayloadPermit, PayloadView};
 use crate::admin::queries::letters::{LetterParameters, find_letter, list_letters};
-use crate::admin::request::{Asker, NoteParameters, note_of};
+use crate::admin::request::{Asker, DurationText, NoteParameters, note_of};
 use crate::admin::state::State;
 use crate::mqtt::packet::ReasonCode;
 use crate::operators::message_commands::{MessageCommand, RepublishTo};
@@ -36,8 +36,8 @@ pub(crate) struct RepublishParameters {
     note: Option<String>,
 }
 
-/// The parameters of a deletion of many dead letters. At least one of `cause`, `receiver`, `topic`
-/// and `all` is given.
+/// The parameters of a deletion of many dead letters. At least one filter, or `all`, is
+/// given.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeleteManyParameters {
@@ -50,6 +50,12 @@ pub(crate) struct DeleteManyParameters {
     /// All whose topics match this filter.
     #[schema(example = "pumps/#")]
     topic: Option<String>,
+    /// All that were dropped at least this long ago.
+    #[schema(value_type = Option<DurationText>)]
+    min_age: Option<String>,
+    /// All that were dropped at most this long ago.
+    #[schema(value_type = Option<DurationText>)]
+    max_age: Option<String>,
     /// True for all, without a filter.
     #[serde(default)]
     #[schema(default = false, example = false)]
@@ -74,6 +80,12 @@ pub(crate) struct RepublishManyParameters {
     /// All whose topics match this filter.
     #[schema(example = "pumps/#")]
     topic: Option<String>,
+    /// All that were dropped at least this long ago.
+    #[schema(value_type = Option<DurationText>)]
+    min_age: Option<String>,
+    /// All that were dropped at most this long ago.
+    #[schema(value_type = Option<DurationText>)]
+    max_age: Option<String>,
     /// True for all, without a filter.
     #[serde(default)]
     #[schema(default = false, example = false)]
@@ -149,9 +161,10 @@ pub(crate) async fn republish_many(
     asked: Query<RepublishManyParameters>,
     state: State,
 ) -> JsonAnswer<ManyDone> {
-    let RepublishManyParameters { cause, receiver, topic, all, confirm, to, note } = asked.into_inner();
+    let asked = asked.into_inner();
+    let RepublishManyParameters { cause, receiver, topic, min_age, max_age, all, confirm, to, note } = asked;
     let action = LetterAction::Republish(republish_to(to.as_deref().unwrap_or("receiver"))?);
-    let filter = LetterParameters { cause, receiver, topic, ..LetterParameters::default() };
+    let filter = LetterParameters { cause, receiver, topic, min_age, max_age, ..Default::default() };
     let wish = LetterWish { filter, all, confirm };
     act_on_letters(&state, &caller, wish, action, &note_of(note)?).await.map(Json)
 }
@@ -162,8 +175,9 @@ pub(crate) async fn delete_many(
     asked: Query<DeleteManyParameters>,
     state: State,
 ) -> JsonAnswer<ManyDone> {
-    let DeleteManyParameters { cause, receiver, topic, all, confirm, note } = asked.into_inner();
-    let filter = LetterParameters { cause, receiver, topic, ..LetterParameters::default() };
+    let asked = asked.into_inner();
+    let DeleteManyParameters { cause, receiver, topic, min_age, max_age, all, confirm, note } = asked;
+    let filter = LetterParameters { cause, receiver, topic, min_age, max_age, ..Default::default() };
     let wish = LetterWish { filter, all, confirm };
     act_on_letters(&state, &caller, wish, LetterAction::Delete, &note_of(note)?).await.map(Json)
 }

@@ -1,6 +1,7 @@
 //! /api/v1/doctor: the checks of `homing doctor` that make sense within the running broker.
 
 use super::json_answer::JsonAnswer;
+use crate::admin::failed::Failed;
 use crate::admin::self_checks::self_checks;
 use crate::admin::state::{AdminState, State};
 use crate::file_thread::NotRead;
@@ -33,15 +34,23 @@ pub(crate) struct CheckRow {
 
 /// Makes the checks.
 pub(crate) async fn doctor(state: State) -> JsonAnswer<DoctorAnswer> {
+    checks(&state).await.map(Json)
+}
+
+/// Makes the checks, for programs and for the page.
+///
+/// # Errors
+/// The broker starts.
+pub(crate) async fn checks(state: &State) -> Result<DoctorAnswer, Failed> {
     // Together, because each may wait for a disk that hangs.
-    let (mut findings, looked_at) = tokio::join!(self_checks(state.running()?), look(&state));
+    let (mut findings, looked_at) = tokio::join!(self_checks(state.running()?), look(state));
     findings.extend(looked_at);
     findings.extend(state.refused_credentials().map(|why| {
         let text = format!("the file is not what is in force; the broker still has the one before: {why}");
         Finding::fail(Check::AdminCredentials, text).advise("Correct the file; the next request reads it")
     }));
     let result = findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok);
-    Ok(Json(DoctorAnswer { result, checks: findings.into_iter().map(check).collect() }))
+    Ok(DoctorAnswer { result, checks: findings.into_iter().map(check).collect() })
 }
 
 /// Looks at the machine and the files: one look at a time, on a thread that may block.

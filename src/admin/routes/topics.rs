@@ -184,8 +184,9 @@ pub(crate) async fn subscriptions(
 
 async fn of_client(state: &AdminState, client: &str) -> JsonAnswer<SubscriptionsAnswer> {
     let (detail, _) = find(state, state.running()?, &ClientTarget::client(client)).await?;
-    let complete = detail.filters.len() == detail.row.subscriptions;
-    let row = SubscriberRow::of_client(client, detail.row.presence(), detail.filters);
+    let complete = detail.subscriptions.len() == detail.row.subscriptions;
+    let filters = detail.subscriptions.into_iter().map(|own| own.filter).collect();
+    let row = SubscriberRow::of_client(client, detail.row.presence(), filters);
     Ok(Json(SubscriptionsAnswer { subscriptions: vec![row], shared_groups: None, complete }))
 }
 

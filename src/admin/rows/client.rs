@@ -10,7 +10,7 @@ use crate::admin::state::AdminState;
 use crate::broker::question::SocketFacts;
 use crate::clock;
 use crate::mqtt::packet::ProtocolVersion;
-use crate::operators::query::{InFlightSummary, SessionSummary};
+use crate::operators::query::{InFlightSummary, OwnSubscription, SessionSummary};
 use crate::routing::shared_group::Presence;
 use crate::session::outbound::stall::{Holder, Stall};
 use serde::{Deserialize, Serialize};
@@ -33,6 +33,25 @@ pub(crate) struct Client {
     pub(crate) address: Option<String>,
     #[schema(required)]
     pub(crate) listener: Option<String>,
+    /// Seconds since CONNECT; null while the client is away.
+    #[schema(required)]
+    pub(crate) connected_for: Option<f64>,
+    /// Seconds since the client left; null while it is connected.
+    #[schema(required)]
+    pub(crate) away_for: Option<f64>,
+    /// The Keep Alive in seconds, 0 for none; null while the client is away.
+    #[schema(required)]
+    pub(crate) keep_alive: Option<u16>,
+    /// True if CONNECT asked for a new session: Clean Start, or Clean Session in 3.x. Null while the
+    /// client is away.
+    #[schema(required)]
+    pub(crate) clean_start: Option<bool>,
+    /// Seconds since the last whole packet of the client.
+    #[schema(required)]
+    pub(crate) last_packet_ago: Option<f64>,
+    /// Bytes of MQTT that the client's side took on this connection.
+    #[schema(required)]
+    pub(crate) sent_bytes: Option<u64>,
     /// Seconds; 4294967295 for never.
     pub(crate) session_expiry: u32,
     /// Seconds until the session ends; null while the client is connected, and for never.
@@ -58,9 +77,9 @@ pub(crate) struct Client {
     /// In the answer for one client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) queue: Option<Vec<MessageRow>>,
-    /// In the answer for one client: its topic filters.
+    /// In the answer for one client.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) subscriptions: Option<Vec<String>>,
+    pub(crate) subscriptions: Option<Vec<OwnSubscriptionRow>>,
     /// In the answer for one client: the redelivery settings that hold for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) redelivery: Option<ClientRedelivery>,
@@ -91,6 +110,12 @@ impl Client {
             state: row.presence(),
             address: socket.map(|socket| socket.address.to_string()),
             listener: row.listener.as_ref().map(|listener| listener.label().to_owned()),
+            connected_for: row.connected.map(|facts| now.since(facts.since).as_secs_f64()),
+            away_for: row.away.map(|away| away.as_secs_f64()),
+            keep_alive: row.connected.map(|facts| facts.keep_alive_secs),
+            clean_start: row.connected.map(|facts| facts.clean_start),
+            last_packet_ago: row.connected.map(|facts| now.since(facts.last_packet).as_secs_f64()),
+            sent_bytes: row.connected.map(|facts| facts.sent_bytes),
             session_expiry: row.expiry,
             ends_in: until(now, row.ends),
             in_flight: row.in_flight,
@@ -140,6 +165,43 @@ impl StallRow {
             detail: diagnosed.then(|| stall.cause.detail().into()),
             unsent_bytes: diagnosed.then_some(stall.view.unsent),
         }
+    }
+}
+
+/// A subscription of a client.
+#[derive(Deserialize, Serialize, ToSchema)]
+#[schema(as = Subscription)]
+pub(crate) struct OwnSubscriptionRow {
+    /// The topic filter, of a shared subscription with its `$share/...`.
+    pub(crate) filter: String,
+    #[schema(maximum = 2)]
+    pub(crate) qos: u8,
+    pub(crate) no_local: bool,
+    pub(crate) retain_as_published: bool,
+    #[schema(required)]
+    pub(crate) subscription_id: Option<u32>,
+}
+
+impl OwnSubscriptionRow {
+    pub(crate) fn of(own: &OwnSubscription) -> OwnSubscriptionRow {
+        OwnSubscriptionRow {
+            filter: own.filter.to_string(),
+            qos: own.options.qos() as u8,
+            no_local: own.options.no_local(),
+            retain_as_published: own.options.retain_as_published(),
+            subscription_id: Some(own.id).filter(|id| *id > 0),
+        }
+    }
+
+    /// Returns the options that are set, for people.
+    pub(crate) fn options(&self) -> String {
+        let identifier = self.subscription_id.map(|id| format!("Subscription Identifier {id}"));
+        let set = [
+            self.no_local.then(|| "No Local".to_owned()),
+            self.retain_as_published.then(|| "Retain As Published".to_owned()),
+            identifier,
+        ];
+        set.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -40,6 +40,9 @@ impl ShardDriver {
         };
         let sockets = match &answer {
             QueryAnswer::Sessions(part) => part.rows.iter().filter_map(facts).collect(),
+            QueryAnswer::RankedSessions(ranked) => {
+                ranked.part.rows.iter().filter_map(|(_, row)| facts(row)).collect()
+            }
             QueryAnswer::Session(detail) => detail.iter().filter_map(|detail| facts(&detail.row)).collect(),
             _ => Vec::new(),
         };

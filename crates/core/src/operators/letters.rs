@@ -14,15 +14,22 @@ pub struct LetterFilter {
     pub receiver: Option<Box<str>>,
     /// A Topic Filter for the topic of the message.
     pub topic: Option<Box<str>>,
+    /// Only letters that were dropped at this time or later, in milliseconds since 1970.
+    pub from_ms: u64,
+    /// Only letters that were dropped at this time or earlier; `None` for any.
+    pub until_ms: Option<u64>,
 }
 
 impl LetterFilter {
     /// Returns true if a letter is wanted.
     fn admits(&self, letter: &StoredLetter, budget: &mut QuestionBudget) -> bool {
-        let LetterFilter { cause, receiver, topic } = self;
+        let LetterFilter { cause, receiver, topic, from_ms, until_ms } = self;
+        let dropped_ms = letter.place.dropped_ms;
         budget.spend(1);
         budget.spend_bytes(topic.as_ref().map_or(0, |_| letter.message.topic().len()));
-        cause.as_ref().is_none_or(|cause| *cause == letter.cause)
+        dropped_ms >= *from_ms
+            && until_ms.is_none_or(|until| dropped_ms <= until)
+            && cause.as_ref().is_none_or(|cause| *cause == letter.cause)
             && receiver.as_ref().is_none_or(|receiver| *receiver == letter.receiver)
             && topic.as_ref().is_none_or(|filter| topic::matches(filter, letter.message.topic()))
     }

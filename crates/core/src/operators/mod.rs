@@ -10,6 +10,7 @@
 //! | [`query`] | the questions about one shard, and their answers |
 //! | [`budget`] | the work that one question may do, and the length of its answer |
 //! | [`session_rows`] | sessions in an answer |
+//! | [`session_order`] | sessions in an order that all shards share |
 //! | [`redelivery`] | the redelivery settings of one session, with their sources |
 //! | [`unfinished`] | the unfinished messages of one session, page by page |
 //! | [`whereabouts`] | the messages that wait, in windows and queues |
@@ -42,6 +43,7 @@ mod message_summary;
 pub mod query;
 pub mod receivers;
 pub mod redelivery;
+pub mod session_order;
 pub mod session_rows;
 pub mod stored;
 pub mod unfinished;

@@ -10,6 +10,7 @@ use crate::operators::by_filter;
 use crate::operators::dropped::{self, FoundDrops};
 use crate::operators::letters::{self, LetterFilter};
 use crate::operators::receivers::{self, MatchedReceivers};
+use crate::operators::session_order::{self, RankRange, RankedSessions};
 use crate::operators::session_rows;
 use crate::operators::stored::{self, PagedOutPart};
 use crate::operators::unfinished::{self, PagePayloads, UnfinishedPage, UnfinishedPart};
@@ -31,7 +32,9 @@ use std::sync::Arc;
 
 pub use crate::operators::budget::{BYTES, Part, ROWS};
 pub use crate::operators::message_summary::MessageSummary;
-pub use crate::operators::session_rows::{InFlightSummary, SessionDetail, SessionFilter, SessionSummary};
+pub use crate::operators::session_rows::{
+    ConnectionFacts, InFlightSummary, OwnSubscription, SessionDetail, SessionFilter, SessionSummary,
+};
 
 /// Steps of one row of a delayed message.
 const ROW: usize = 8;
@@ -47,6 +50,15 @@ pub enum Query {
         most: usize,
         /// The sessions that are wanted.
         filter: SessionFilter,
+    },
+    /// The sessions of the shard that are in a part of an order, in the slots from `from` on.
+    RankedSessions {
+        /// The first slot; 0 at the beginning.
+        from: u32,
+        /// The sessions that are wanted.
+        filter: SessionFilter,
+        /// The part of the order.
+        range: Box<RankRange>,
     },
     /// The session of a client, with its first messages and filters.
     Session {
@@ -166,6 +178,8 @@ impl SessionName {
 pub enum QueryAnswer {
     /// Sessions, and the slot with which the next question begins.
     Sessions(Part<SessionSummary, u32>),
+    /// Sessions with their places in an order.
+    RankedSessions(Box<RankedSessions>),
     /// The session; `None` if the shard has none of this client.
     Session(Option<Box<SessionDetail>>),
     /// The page; `None` if the shard has no session of this client.
@@ -253,6 +267,10 @@ impl Query {
             Query::Letter(place) => QueryAnswer::Letter(question.shard.letters().find(*place).cloned()),
             Query::Sessions { from, most, filter } => {
                 QueryAnswer::Sessions(session_rows::sessions(question, *from, *most, filter))
+            }
+            Query::RankedSessions { from, filter, range } => {
+                let ranked = session_order::ranked(question, *from, filter, range);
+                QueryAnswer::RankedSessions(Box::new(ranked))
             }
             Query::Session { client } => {
                 let found = client.find(question.shard);

@@ -2,14 +2,16 @@
 
 use crate::access::identity::shown_name;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
-use crate::operators::budget::{BYTES, Part, Question, ROWS, Rows};
+use crate::operators::budget::{BYTES, Part, Question, QuestionBudget, ROWS, Rows};
 use crate::operators::message_summary::MessageSummary;
 use crate::operators::redelivery::SourcedRedelivery;
 use crate::operators::stored::{StoredPlace, stored_place};
-use crate::routing::shared_group::Presence;
+use crate::routing::shared_group::{MemberAddress, Presence};
+use crate::routing::subscription_tree::{PackedOptions, SessionSlot};
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::queue::Queue;
 use crate::session::outbound::stall::Stall;
+use crate::shard::clients::connection::Connection;
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
@@ -57,6 +59,19 @@ pub struct SessionFilter {
 }
 
 impl SessionFilter {
+    /// As [`Self::admits`], and spends its steps. The age of the oldest message costs a pass over
+    /// the messages in flight.
+    pub(super) fn admits_within(
+        &self,
+        now: Instant,
+        entry: &SessionEntry,
+        shard: ShardView<'_>,
+        budget: &mut QuestionBudget,
+    ) -> bool {
+        budget.spend(if self.min_unacked_age.is_zero() { 0 } else { window_steps(entry) });
+        self.admits(now, entry, shard)
+    }
+
     /// Returns true if a session is wanted.
     fn admits(&self, now: Instant, entry: &SessionEntry, shard: ShardView<'_>) -> bool {
         let (session, sender) = (&entry.session, &entry.session.sender);
@@ -91,6 +106,11 @@ pub struct SessionSummary {
     pub connection: Option<ConnectionId>,
     /// The listener of the connection; `None` while the client is away.
     pub listener: Option<Arc<ListenerConnections>>,
+    /// The connection as its client asked for it; `None` while the client is away.
+    pub connected: Option<ConnectionFacts>,
+    /// The time for which the client is away; `None` while it is connected. No configuration has a
+    /// session that never ends, of which the time would not be known.
+    pub away: Option<Duration>,
     /// The time at which the session ends; [`Instant::NEVER`] while the client is connected.
     pub ends: Instant,
     /// The Session Expiry Interval, in seconds. 0xFFFF_FFFF is never.
@@ -121,6 +141,40 @@ pub struct SessionSummary {
     pub due: Instant,
 }
 
+/// The connection of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionFacts {
+    /// The time at which CONNECT was accepted.
+    pub since: Instant,
+    /// True if CONNECT asked for a new session: Clean Start, or Clean Session in 3.x.
+    pub clean_start: bool,
+    /// The Keep Alive in seconds; 0 is none.
+    pub keep_alive_secs: u16,
+    /// The time of the last whole packet of the client. A pause that the broker makes moves it.
+    pub last_packet: Instant,
+    /// Bytes of MQTT that the socket took on this connection.
+    pub sent_bytes: u64,
+}
+
+impl ConnectionFacts {
+    fn of(connection: &Connection) -> Option<ConnectionFacts> {
+        Some(ConnectionFacts {
+            since: connection.connected_since()?,
+            clean_start: connection.clean_start(),
+            keep_alive_secs: connection.keep_alive.secs(),
+            last_packet: connection.keep_alive.last_heard(),
+            sent_bytes: connection.wire.outbox.written(),
+        })
+    }
+}
+
+/// Returns the time for which the client of a session is away. A session ends its expiry after its
+/// client has left.
+fn away_for(now: Instant, entry: &SessionEntry) -> Option<Duration> {
+    let is_known = entry.connection.is_none() && !entry.ends.is_never();
+    is_known.then(|| entry.session.expiry_interval().saturating_sub(entry.ends.since(now)))
+}
+
 impl SessionSummary {
     /// Returns the presence of the session.
     pub fn presence(&self) -> Presence {
@@ -137,12 +191,40 @@ pub struct SessionDetail {
     pub in_flight: Vec<InFlightSummary>,
     /// The messages in the queue, in their order, the first that are in memory, as many.
     pub queue: Vec<MessageSummary>,
-    /// The Topic Filters, the first, as many.
-    pub filters: Vec<Box<str>>,
+    /// The subscriptions, as many, by their filters.
+    pub subscriptions: Vec<OwnSubscription>,
     /// The redelivery settings, with their sources.
     pub redelivery: SourcedRedelivery,
     /// The last refused requests of the client, the newest first, at most [`REFUSED`].
     pub refused: Vec<Refusal>,
+}
+
+/// A subscription of a session. Retain Handling is not here, because only the SUBSCRIBE needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnSubscription {
+    /// The Topic Filter, of a shared subscription with its `$share/...`.
+    pub filter: Box<str>,
+    /// The QoS and the other options.
+    pub options: PackedOptions,
+    /// The 5.0 Subscription Identifier; 0 without one.
+    pub id: u32,
+}
+
+impl OwnSubscription {
+    /// Returns the subscription of a session with one of its filters. Costs a look-up and a binary
+    /// search.
+    fn of(shard: ShardView<'_>, id: SessionId, filter: &str) -> OwnSubscription {
+        let (router, session) = (shard.router(), SessionSlot(id.slot));
+        let member = || {
+            let address = MemberAddress { shard: shard.here(), session };
+            let member = router.group(router.group_of(filter)?)?.member(address)?;
+            Some((member.options, member.subscription_id))
+        };
+        let own =
+            || router.tree().subscription(filter, session).map(|one| (one.options, one.subscription_id));
+        let (options, id) = member().or_else(own).unwrap_or_default();
+        OwnSubscription { filter: filter.into(), options, id }
+    }
 }
 
 /// A message in flight.
@@ -189,17 +271,31 @@ pub(super) fn sessions(
         }
         budget.spend(1);
         let Some((id, entry)) = shard.session_at(slot) else { continue };
-        // The age of the oldest message and the earliest deadline each cost a pass over the window.
-        let window = entry.session.sender.window.len() / WINDOW;
-        budget.spend(if filter.min_unacked_age.is_zero() { 0 } else { window });
-        if filter.admits(now, entry, shard) {
-            let row = row(now, (id, entry), shard);
-            budget.spend(ROW + window + if row.oldest.is_some() { SOCKET } else { 0 });
+        if filter.admits_within(now, entry, shard, budget) {
+            let row = row_within(now, (id, entry), shard, budget);
             let bytes = row.client_id.len();
             rows.push(row, bytes);
         }
     }
     rows.part(None)
+}
+
+/// Returns the steps of a pass over the messages in flight of a session.
+pub(super) fn window_steps(entry: &SessionEntry) -> usize {
+    entry.session.sender.window.len() / WINDOW
+}
+
+/// Returns the row of a session, and spends its steps. The earliest deadline costs a pass over the
+/// messages in flight.
+pub(super) fn row_within(
+    now: Instant,
+    (id, entry): (SessionId, &SessionEntry),
+    shard: ShardView<'_>,
+    budget: &mut QuestionBudget,
+) -> SessionSummary {
+    let row = row(now, (id, entry), shard);
+    budget.spend(ROW + window_steps(entry) + if row.oldest.is_some() { SOCKET } else { 0 });
+    row
 }
 
 /// Returns the row of a session.
@@ -218,6 +314,8 @@ pub(super) fn row(
         version: session.version,
         connection: entry.connection,
         listener: connection.map(|connection| Arc::clone(&connection.listener.connections)),
+        connected: connection.and_then(ConnectionFacts::of),
+        away: away_for(now, entry),
         ends: entry.ends,
         expiry: session.expiry,
         in_flight: sender.window.len(),
@@ -257,14 +355,14 @@ pub(super) fn detail(question: &Question<'_>, (id, entry): (SessionId, &SessionE
     };
     let queued = sender.queue.view_from(0).map(|(.., delivery)| MessageSummary::of(delivery));
     let topic = |message: &MessageSummary| message.topic.len();
+    let own = entry.session.subscriptions.iter().map(|filter| OwnSubscription::of(shard, id, filter));
+    let mut subscriptions = first(own, |own| own.filter.len());
+    subscriptions.sort_unstable_by(|one, other| one.filter.cmp(&other.filter));
     SessionDetail {
         row: row(now, (id, entry), shard),
         in_flight: first(sender.window.view().map(in_flight), |row| row.message.as_ref().map_or(0, topic)),
         queue: first(queued, topic),
-        filters: first(entry.session.subscriptions.iter(), |filter| filter.len())
-            .into_iter()
-            .map(Box::from)
-            .collect(),
+        subscriptions,
         redelivery: SourcedRedelivery::of(entry, shard),
         refused: shard.refusals().of_client(&entry.session.client_id).take(REFUSED).cloned().collect(),
     }

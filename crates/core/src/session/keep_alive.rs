@@ -34,6 +34,11 @@ impl KeepAlive {
         self.heard = now;
     }
 
+    /// Returns the Keep Alive in seconds; 0 is none.
+    pub fn secs(&self) -> u16 {
+        u16::try_from(self.limit_ms / 1500).unwrap_or(u16::MAX)
+    }
+
     /// Records that the client sent a whole packet. The bytes of a partial one do not count.
     // 3.1.1 [MQTT-3.1.2-24], 5.0 [MQTT-3.1.2-22]
     pub fn heard(&mut self, now: Instant) {
@@ -87,7 +92,7 @@ mod tests {
         let mut k = KeepAlive::awaiting_connect(Duration::from_secs(10), at(0));
         assert_eq!(k.deadline(Instant::ZERO), at(10_000));
         k.start(65_535, at(0));
-        assert_eq!(k.deadline(Instant::ZERO), at(98_302_500));
+        assert_eq!((k.deadline(Instant::ZERO), k.secs()), (at(98_302_500), 65_535));
         k.start(0, at(0));
         assert_eq!(k.deadline(Instant::ZERO), Instant::NEVER);
     }

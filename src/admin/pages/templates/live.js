@@ -157,6 +157,14 @@ async function answered() {
   return false
 }
 
+// A screen reader says only what changes after the page has come.
+const answer = document.querySelector('#answer')
+if (answer) {
+  const said = answer.textContent
+  answer.textContent = '\u00a0'
+  setTimeout(() => (answer.textContent = said), 100)
+}
+
 if (pace) {
   document.documentElement.classList.add('live')
   pause.hidden = false

@@ -293,6 +293,13 @@ impl SubscriptionTree {
         self.groups.end()
     }
 
+    /// Returns the subscription of a session of this shard with exactly this filter. Costs a
+    /// look-up and a binary search.
+    pub fn subscription(&self, filter: &str, session: SessionSlot) -> Option<Subscriber> {
+        let first = self.filters.find(filter)?.local.iter_from(session.0).next().copied();
+        first.filter(|found| found.session == session)
+    }
+
     /// Returns the subscribers of this shard with exactly this filter.
     pub fn subscribers_of(&self, filter: &str) -> impl Iterator<Item = Subscriber> {
         self.filters.find(filter).into_iter().flat_map(|receivers| receivers.local.iter()).copied()

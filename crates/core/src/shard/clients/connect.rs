@@ -21,7 +21,7 @@ use crate::session::will::take_at_return;
 use crate::shard::Shard;
 use crate::shard::admission::{Change, Entrant, ExistingSession};
 use crate::shard::clients::client_table::hash;
-use crate::shard::clients::connection::{Connection, Leaves, Phase};
+use crate::shard::clients::connection::{Connection, Leaves};
 use crate::shard::clients::rates;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
@@ -589,7 +589,7 @@ impl<'a> ConnectRequest<'a> {
         else {
             return;
         };
-        connection.enter(Phase::Untraced);
+        connection.accept_connect(now, connect.clean_start);
         connection.method = method;
         connection.packet_size = negotiated.bounds.packet_size;
         connection.refuses_retain = negotiated.version.is_v5() && !negotiated.bounds.retain_available;

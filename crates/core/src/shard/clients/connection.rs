@@ -49,9 +49,10 @@ pub struct Connection {
     /// `None` until CONNECT is accepted, and after the session was detached.
     pub session: Option<SessionId>,
     phase: Phase,
-    /// The latest time at which a connection in [`Phase::Closing`] is closed. In the phase the time
-    /// would take 16 bytes.
-    closes: Instant,
+    /// The time at which CONNECT was accepted; in [`Phase::Closing`] the latest time at which the
+    /// connection is closed. [`Instant::NEVER`] before CONNECT. In the phase the time would take 16
+    /// bytes.
+    phase_time: Instant,
     /// The listener that accepted the connection.
     pub listener: Arc<ListenerTerms>,
     /// The reach of the connection, for the rule about anonymous clients.
@@ -63,6 +64,8 @@ pub struct Connection {
     pub packet_size: u32,
     /// True if the client must not set Retain: its CONNACK had Retain Available 0.
     pub refuses_retain: bool,
+    /// True if the CONNECT asked for a new session.
+    clean_start: bool,
     /// The parts that an idle connection does not have. Allocated when the first of them is needed.
     rare: Option<Box<Rare>>,
     /// The time of the last packet, and the Keep Alive.
@@ -271,12 +274,13 @@ impl Connection {
             wire: Wire::new(ProtocolVersion::V3_1_1, seed),
             session: None,
             phase: Phase::AwaitingConnect,
-            closes: Instant::NEVER,
+            phase_time: Instant::NEVER,
             listener,
             reach,
             method: None,
             packet_size: 0,
             refuses_retain: false,
+            clean_start: false,
             rare,
             keep_alive: KeepAlive::awaiting_connect(connect_timeout, now),
             pauses: Pauses::default(),
@@ -310,9 +314,26 @@ impl Connection {
         };
     }
 
+    /// Notes that a CONNECT was accepted, and how it wants its session.
+    pub(crate) fn accept_connect(&mut self, now: Instant, clean_start: bool) {
+        self.enter(Phase::Untraced);
+        (self.phase_time, self.clean_start) = (now, clean_start);
+    }
+
+    /// Returns the time at which CONNECT was accepted; `None` before it, and while the connection
+    /// closes.
+    pub(crate) fn connected_since(&self) -> Option<Instant> {
+        self.is_established().then_some(self.phase_time)
+    }
+
+    /// Returns true if the CONNECT asked for a new session.
+    pub(crate) fn clean_start(&self) -> bool {
+        self.clean_start
+    }
+
     /// Begins to close the connection, which takes until `until` at most.
     pub(crate) fn close(&mut self, until: Instant, leaves: Leaves) {
-        self.closes = until;
+        self.phase_time = until;
         self.enter(Phase::Closing { leaves });
     }
 
@@ -505,7 +526,7 @@ impl Connection {
     /// no bytes wait for the socket.
     pub fn write_deadline(&self, timeout: Duration, awake_since: Instant) -> Instant {
         match (self.phase, self.blocked) {
-            (Phase::Closing { .. }, _) => self.closes,
+            (Phase::Closing { .. }, _) => self.phase_time,
             (_, Instant::NEVER) => Instant::NEVER,
             (_, since) => since.max(awake_since) + timeout,
         }

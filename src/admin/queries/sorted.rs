@@ -1,0 +1,202 @@
+//! Pages of sessions in one order over all shards, with the number of all that fit.
+
+use super::ask::ask;
+use super::sessions::{ListParameters, SocketFilter, filter_hash};
+use crate::admin::failed::Failed;
+use crate::admin::listing::ListedRow;
+use crate::admin::state::AdminState;
+use crate::broker::observer::Observer;
+use crate::clock;
+use crate::operators::query::{BYTES, Query, QueryAnswer, SessionFilter};
+use crate::operators::session_order::{RankRange, SessionOrder, SessionRank};
+use crate::time::Instant;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::time::Duration;
+
+/// Time for one page. A page that is not complete by then says so.
+const TIME: Duration = Duration::from_secs(5);
+
+/// Bytes of a cursor before the name of its rank: the filter's hash, the figure, shard and slot.
+const HEAD: usize = 4 + 8 + 1 + 4;
+
+/// A page of sessions in an order.
+#[derive(Debug, Default)]
+pub(crate) struct SortedPage {
+    pub(crate) rows: Vec<ListedRow>,
+    /// The cursor of the next page; `None` at the end.
+    pub(crate) next: Option<String>,
+    /// The number of all sessions that fit.
+    pub(crate) total: usize,
+    /// The number of those before the page.
+    pub(crate) before: usize,
+    /// False if the time was over before every session was looked at.
+    pub(crate) is_complete: bool,
+}
+
+/// Returns a page of the sessions that fit, in an order. Looks at every session, and with a filter
+/// that only sockets answer at every socket that may fit. A page does not wait for the turn of a
+/// search, which may take seconds: the shards answer one question at a time in any case.
+///
+/// # Errors
+/// A parameter or the cursor is not valid, or a shard does not answer.
+pub(crate) async fn sorted_sessions(
+    state: &AdminState,
+    observer: &Observer,
+    (parameters, order): (&ListParameters, SessionOrder),
+) -> Result<SortedPage, Failed> {
+    let (limit, by_socket) = (parameters.limit()?, SocketFilter::of(parameters)?);
+    let filter = by_socket.narrowed(parameters.filter(observer)?);
+    let hash = filter_hash(&(&filter, by_socket, order.name()));
+    let after = parameters.cursor.as_deref().map(|text| read_cursor(text, hash).ok_or(Failed::Cursor));
+    let mut page = Collector::new(limit, after.transpose()?, order, by_socket);
+    let end = clock::now() + TIME;
+    for shard in 0..observer.shards() {
+        if !page.take_shard(state, observer, (shard, &filter), end).await? {
+            return Ok(page.finish(hash, false));
+        }
+    }
+    Ok(page.finish(hash, true))
+}
+
+/// The rows of a page so far, and the numbers of sessions.
+struct Collector {
+    limit: usize,
+    by_socket: SocketFilter,
+    /// The part of the order that may still be on the page.
+    range: RankRange,
+    rows: Vec<(SessionRank, ListedRow)>,
+    total: usize,
+    before: usize,
+}
+
+impl Collector {
+    fn new(
+        limit: usize,
+        after: Option<SessionRank>,
+        order: SessionOrder,
+        by_socket: SocketFilter,
+    ) -> Collector {
+        let range = RankRange { order, after, until: None };
+        Collector { limit, by_socket, range, rows: Vec::new(), total: 0, before: 0 }
+    }
+
+    /// Looks at the sessions of a shard. Returns false if the time is over before.
+    ///
+    /// # Errors
+    /// The shard does not answer.
+    async fn take_shard(
+        &mut self,
+        state: &AdminState,
+        observer: &Observer,
+        (shard, filter): (usize, &SessionFilter),
+        end: Instant,
+    ) -> Result<bool, Failed> {
+        let mut from = Some(0);
+        while let Some(slot) = from {
+            if clock::now() >= end {
+                return Ok(false);
+            }
+            let query =
+                Query::RankedSessions { from: slot, filter: filter.clone(), range: self.asked_range() };
+            let answer = ask(state, observer, shard, query).await?;
+            let QueryAnswer::RankedSessions(ranked) = &answer.answer else { return Err(Failed::Busy) };
+            from = ranked.part.next;
+            let rows = ranked.part.rows.iter().map(|(rank, session)| {
+                let socket = answer.socket_of(session.id).cloned();
+                (rank.clone(), ListedRow { shard, session: session.clone(), socket })
+            });
+            self.take(rows, (ranked.admitted, ranked.before));
+        }
+        Ok(true)
+    }
+
+    /// Returns the range for the shard: everything, if only sockets can say which sessions count.
+    fn asked_range(&self) -> Box<RankRange> {
+        let RankRange { order, .. } = self.range;
+        let all = RankRange { order, after: None, until: None };
+        Box::new(if self.by_socket.admits_all() { self.range.clone() } else { all })
+    }
+
+    /// Takes the rows of an answer. `counts` are the sessions that the filter admits, and those of
+    /// them before the page, as the shard counts them.
+    fn take(&mut self, rows: impl Iterator<Item = (SessionRank, ListedRow)>, counts: (usize, usize)) {
+        if self.by_socket.admits_all() {
+            self.total += counts.0;
+            self.before += counts.1;
+            self.rows.extend(rows);
+        } else {
+            for (rank, row) in rows.filter(|(_, row)| self.by_socket.admits(row.socket.as_ref())) {
+                self.total += 1;
+                if self.range.after.as_ref().is_some_and(|after| rank <= *after) {
+                    self.before += 1;
+                } else if self.range.until.as_ref().is_none_or(|until| rank < *until) {
+                    self.rows.push((rank, row));
+                }
+            }
+        }
+        self.cut();
+    }
+
+    /// Keeps the first rows, and narrows the range once the page is full.
+    fn cut(&mut self) {
+        self.rows.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        let mut bytes = 0;
+        let is_last = |(at, row): (usize, &(SessionRank, ListedRow))| {
+            bytes += row.1.session.client_id.len();
+            at + 1 >= self.limit || bytes >= BYTES
+        };
+        if let Some(last) = self.rows.iter().enumerate().position(is_last) {
+            self.rows.truncate(last + 1);
+            self.range.until = self.rows.last().map(|(rank, _)| rank.clone());
+        }
+    }
+
+    fn finish(self, hash: u32, is_complete: bool) -> SortedPage {
+        let Collector { rows, total, before, .. } = self;
+        let has_more = before + rows.len() < total;
+        let next = rows.last().filter(|_| has_more).map(|(rank, _)| write_cursor(rank, hash));
+        let rows = rows.into_iter().map(|(_, row)| row).collect();
+        SortedPage { rows, next, total, before, is_complete }
+    }
+}
+
+/// Returns the cursor of the page behind a place.
+fn write_cursor(rank: &SessionRank, hash: u32) -> String {
+    let SessionRank { figure, name, shard, slot } = rank;
+    let mut bytes = Vec::with_capacity(HEAD + name.len());
+    bytes.extend(hash.to_be_bytes());
+    bytes.extend(figure.to_be_bytes());
+    bytes.push(*shard);
+    bytes.extend(slot.to_be_bytes());
+    bytes.extend(name.as_bytes());
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// Reads a cursor; `None` if it is invalid or of another listing.
+fn read_cursor(text: &str, hash: u32) -> Option<SessionRank> {
+    let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+    let (of, bytes) = bytes.split_first_chunk()?;
+    let (figure, bytes) = bytes.split_first_chunk()?;
+    let (shard, bytes) = bytes.split_first()?;
+    let (slot, name) = bytes.split_first_chunk()?;
+    let name = std::str::from_utf8(name).ok()?.into();
+    let (figure, slot) = (u64::from_be_bytes(*figure), u32::from_be_bytes(*slot));
+    (u32::from_be_bytes(*of) == hash).then_some(SessionRank { figure, name, shard: *shard, slot })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_leads_behind_its_row_and_one_of_another_listing_is_none() {
+        let rank = SessionRank { figure: u64::MAX - 7, name: "pümp".into(), shard: 3, slot: 70_000 };
+        let text = write_cursor(&rank, 0xdead_beef);
+        assert_eq!(read_cursor(&text, 0xdead_beef), Some(rank));
+        assert_eq!(read_cursor(&text, 1), None);
+        for other in ["", "AAAA", "not base64!", &text[..20]] {
+            assert_eq!(read_cursor(other, 0xdead_beef), None, "{other:?}");
+        }
+    }
+}
