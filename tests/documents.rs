@@ -183,6 +183,29 @@ fn every_alert_has_a_first_step() {
     assert_eq!(alerts, rows.iter().map(|row| format!("Homing{row}")).collect::<Vec<_>>());
 }
 
+/// The places that count a drop, with their number in each file. Each also reports the drop or the
+/// refusal, but for retained messages that expire: `docs/dead-letters.md` says that each drop is
+/// logged. A new place must report what it counts, or that page must name it.
+const COUNTED: [(&str, usize); 5] = [
+    ("clients/leave.rs", 2),
+    ("core.rs", 2),
+    ("delivery/publish.rs", 1),
+    ("inputs.rs", 1),
+    ("subscriptions/routes.rs", 1),
+];
+
+#[test]
+fn every_place_that_counts_a_drop_is_known_to_report_it() {
+    let shard = root().join("crates/core/src/shard");
+    let places = |text: &str| text.matches("drops.count(").count() + text.matches("drops.add(").count();
+    let known: usize = COUNTED.iter().map(|(_, known)| known).sum();
+    assert_eq!(places(&sources(&shard)), known, "a place that counts drops is new or gone");
+    for (file, known) in COUNTED {
+        let text = fs::read_to_string(shard.join(file)).expect("a source file");
+        assert_eq!(places(&text), known, "{file}");
+    }
+}
+
 /// The checks themselves, on texts that break their rules.
 #[test]
 fn breaches_are_seen() {
