@@ -170,6 +170,10 @@ impl MessageSearch {
                 },
                 Stage::Again(sessions, at) => {
                     let session = &self.sessions[*sessions.last()?];
+                    if *at == SearchPlace::default() {
+                        // They are counted once more.
+                        self.unlisted.remove(&session.in_store.receiver);
+                    }
                     let receiver = Some(session.in_store.receiver.clone());
                     let query =
                         Query::Messages { wanted: Wanted { receiver, ..self.wanted.clone() }, from: *at };
