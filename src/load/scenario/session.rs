@@ -17,6 +17,7 @@ use crate::load::trouble::Trouble;
 use crate::load::watch::{self, Meter};
 use crate::mqtt::packet::QoS;
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 /// The default of `--messages`. Homing and mosquitto queue 1,000 for one session.
 const MESSAGES: u64 = 500;
@@ -53,9 +54,11 @@ pub(super) async fn perform(
         };
         filters.map(client).collect::<Vec<_>>()
     };
+    let mut leaving = JoinSet::new();
     for client in clients::connect(&run, subscribers(&run, Some(()))).await? {
-        subscriber::leave(client).await;
+        leaving.spawn_local(subscriber::leave(client));
     }
+    while leaving.join_next().await.is_some() {}
     let mut running = RunningClients::default();
     running.publishers(&run).await?;
     let mut unused = Meter::new(None, &run.seat);
