@@ -13,6 +13,10 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 /// Time for which a search is not done again.
 const FRESH: Duration = Duration::from_secs(3);
 
+/// The age of a result up to which nobody waits for the next one. A page that follows the broker
+/// asks again by then.
+const RECENT: Duration = Duration::from_secs(6);
+
 /// A page of a listing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Listed {
@@ -53,8 +57,17 @@ pub(super) struct SharedSearch {
 impl SharedSearch {
     /// Returns the result, if it is fresh.
     pub(super) fn fresh(&self, now: Instant) -> Option<Arc<FoundClients>> {
+        self.younger_than(FRESH, now)
+    }
+
+    /// Returns the result, if it is good enough while the next search is under way.
+    pub(super) fn recent(&self, now: Instant) -> Option<Arc<FoundClients>> {
+        self.younger_than(RECENT, now)
+    }
+
+    fn younger_than(&self, age: Duration, now: Instant) -> Option<Arc<FoundClients>> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.as_ref().filter(|(at, _)| now < *at + FRESH).map(|(_, found)| Arc::clone(found))
+        last.as_ref().filter(|(at, _)| now < *at + age).map(|(_, found)| Arc::clone(found))
     }
 
     /// Returns the last result, however old it is; an empty one before the first search.

@@ -55,7 +55,7 @@ fn a_chart_has_its_scale_its_times_and_a_title_with_each_value() {
         r#"aria-label="connections: now 0, highest 0 at "#,
         r#"<span>1/s</span><span>0</span>"#,
         "<span>1 h ago</span><span>30 min ago</span><span>now</span>",
-        "CPU (100 % is one core)",
+        "CPU (of one core)",
         "The same in numbers",
         r#"<a href="/?charts=day#charts">Last day</a>"#,
     ] {

@@ -569,7 +569,7 @@ async function keyboard(run) {
   const page = await opened.newPage()
   await page.goto(`${run.broker.url}/login`)
   const focus = async (matches) => {
-    for (let n = 0; n < 40; n += 1) {
+    for (let n = 0; n < 60; n += 1) {
       await page.keyboard.press('Tab')
       const [text, outline] = await page.evaluate(() => {
         const { activeElement: it } = document

@@ -96,7 +96,7 @@ fn name(figure: HistoryFigure) -> &'static str {
         HistoryFigure::Queued => "queued",
         HistoryFigure::InFlight => "in flight",
         HistoryFigure::Dropped => "dropped",
-        HistoryFigure::Cpu => "CPU (100 % is one core)",
+        HistoryFigure::Cpu => "CPU (of one core)",
     }
 }
 

@@ -83,7 +83,8 @@ pub(super) async fn overview(request: HttpRequest, state: State) -> PageResult {
     let observer = state.running()?;
     let OverviewForm { charts } = read_query(&request)?;
     let span = if charts == ChartSpan::Day { Span::Day } else { Span::Hour };
-    let (found, queues) = (stuck_clients(&state).await, longest_queues(&state).await);
+    // Together, because each may take its whole time.
+    let (found, queues) = tokio::join!(stuck_clients(&state), longest_queues(&state));
     let (groups, gauges) = (totals(observer), OverviewGauges::of(&state, observer).await);
     let more = found.has_more || found.rows.len() > STUCK;
     let frame = PageFrame::of(&request, &state, &login, "/").await;

@@ -178,7 +178,8 @@ struct ExpiryTotals {
 pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> JsonAnswer<Overview> {
     let details = OverviewDetail::read(asked.detail.as_deref())?;
     let observer = state.running()?;
-    let problems = problems(&state, observer).await.into_iter().map(problem).collect();
+    let (problems, queues) = tokio::join!(problems(&state, observer), longest_queues(&state));
+    let problems = problems.into_iter().map(problem).collect();
     let (statistics, shared) = (observer.statistics(), observer.shared());
     let late_threads: Vec<String> =
         late_threads(observer, clock::now()).into_iter().map(|late| late.name.into()).collect();
@@ -188,7 +189,7 @@ pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> 
     // A temporary in a struct expression lives to the end of the expression, and a lock with it.
     let retained_messages = shared.retained().of_clients();
     let sums = &total.session_totals;
-    let longest_queues = longest_queues(&state).await.rows.iter().map(long_queue).collect();
+    let longest_queues = queues.rows.iter().map(long_queue).collect();
     let listeners = observer.listeners().open().iter().map(ToString::to_string).collect();
     Ok(Json(Overview {
         problems,

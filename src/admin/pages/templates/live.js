@@ -71,7 +71,7 @@ function patch(old, next) {
     if (!isKept(name) && old.getAttribute(name) !== value) old.setAttribute(name, value)
   }
   // A screen reader does not speak again because a figure has moved.
-  if (old.hasAttribute('role') && words(old) === words(next)) old.setAttribute('aria-live', 'off')
+  if (old.matches('[role=alert], [role=status]') && words(old) === words(next)) old.setAttribute('aria-live', 'off')
   patchChildren(old, next)
 }
 
