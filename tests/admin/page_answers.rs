@@ -108,6 +108,43 @@ fn an_action_on_something_that_is_gone_says_that_nothing_was_done() {
 }
 
 #[test]
+fn the_clients_of_a_filter_are_disconnected_on_the_list_and_no_other() {
+    let broker = Administered::start();
+    let named = |user: &str, client_id: &str| {
+        let connect = Connect { user_name: Some(user.into()), ..Connect::persistent(Version::V5, client_id) };
+        RawClient::connect(broker.mqtt, &connect)
+    };
+    let (mut one, mut other) = (named("ann", "a-1"), named("bob", "b-1"));
+    let cookie = log_in(&broker, &broker.operator);
+    let has_form = |query: &str| {
+        let (status, page) = get(&broker, &format!("/clients?{query}"), &cookie);
+        assert_eq!(status, 200, "{page}");
+        page.contains("Disconnect all")
+    };
+    assert!(has_form("user=ann&min_queued=") && has_form("prefix=a-&state=connected"));
+    // Nothing disconnects all clients that there are, or by what the action does not know.
+    assert!(!has_form("") && !has_form("user=ann&state=away") && !has_form("user=ann&version=5.0"));
+    let (_, page) = get(&broker, "/clients?user=ann", &cookie);
+    let form = format!("csrf={}&user=ann&listener=&prefix=&note=test", csrf(&page));
+    assert_eq!(said(&broker, &cookie, "/clients", &form), "1 client was disconnected. Its session stays.");
+    one.expect_disconnected(0x98);
+    other.settle();
+    let again = said(&broker, &cookie, "/clients", &form);
+    assert_eq!(again, "No client that fits is connected. Nothing was done.");
+    let form = format!("csrf={}&user=&listener=&prefix=", csrf(&page));
+    assert_eq!(post(&broker, "/clients", &cookie, &form).0, 400);
+}
+
+#[test]
+fn the_checks_of_the_broker_are_a_page() {
+    let broker = Administered::start();
+    let cookie = log_in(&broker, &broker.viewer);
+    let (status, page) = get(&broker, "/checks", &cookie);
+    assert!(status == 200 && page.contains("all give signs of life"), "{page}");
+    assert!(get(&broker, "/settings", &cookie).1.contains(r#"href="/checks""#));
+}
+
+#[test]
 fn the_dead_letters_that_fit_are_counted_then_republished_and_then_deleted() {
     let broker = Administered::start();
     crate::dead_letters::park(&broker, "pump", &["1", "2"]);
