@@ -4,12 +4,13 @@ use super::access::{Caller, Scope};
 use crate::clock;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use tracing::info;
 use utoipa::ToSchema;
 
-/// Actions that are kept.
+/// Actions that are kept, and as many requests that publish.
 pub(super) const KEPT: usize = 1_000;
 
 /// Characters of a text of a client or an operator in an entry at most.
@@ -67,11 +68,28 @@ struct AuditEntries {
     /// The number of the next entry; they begin at 1.
     next: u64,
     entries: VecDeque<AuditEntry>,
+    /// Those about messages that programs publish, which are so many that they would push the others
+    /// out.
+    published: VecDeque<AuditEntry>,
 }
 
 impl AuditLog {
     /// Logs an action and keeps it.
     pub(super) fn note(&self, caller: &Caller, action: &AuditedAction<'_>) {
+        self.keep(caller, action, |kept| &mut kept.entries);
+    }
+
+    /// As [`Self::note`], for published messages.
+    pub(super) fn note_publish(&self, caller: &Caller, action: &AuditedAction<'_>) {
+        self.keep(caller, action, |kept| &mut kept.published);
+    }
+
+    fn keep(
+        &self,
+        caller: &Caller,
+        action: &AuditedAction<'_>,
+        list: fn(&mut AuditEntries) -> &mut VecDeque<AuditEntry>,
+    ) {
         let AuditedAction { action: name, target, arguments, result } = action;
         let (target, arguments) = (shortened(target), shortened(arguments));
         let (who, scope) = (&caller.name, caller.scope);
@@ -95,16 +113,22 @@ impl AuditLog {
             arguments,
             result: result.clone(),
         };
-        if kept.entries.len() >= KEPT {
-            kept.entries.pop_front();
+        let entries = list(&mut kept);
+        if entries.len() >= KEPT {
+            entries.pop_front();
         }
-        kept.entries.push_back(entry);
+        entries.push_back(entry);
     }
 
     /// Returns the last actions, the newest first, at most `most`.
     pub(super) fn last(&self, most: usize) -> Vec<AuditEntry> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.entries.iter().rev().take(most).cloned().collect()
+        let newest = |list: &VecDeque<AuditEntry>| list.iter().rev().take(most).cloned().collect::<Vec<_>>();
+        let mut last = newest(&kept.entries);
+        last.extend(newest(&kept.published));
+        last.sort_unstable_by_key(|entry| Reverse(entry.n));
+        last.truncate(most);
+        last
     }
 }
 

@@ -152,7 +152,7 @@ impl ResponseError for Failed {
         let mut answer = problem_answer(kind, &detail);
         let retry_after = match kind {
             ProblemKind::TooManyLogins => Some("300"),
-            ProblemKind::Busy | ProblemKind::Starting => Some("1"),
+            ProblemKind::Busy | ProblemKind::QuotaExceeded | ProblemKind::Starting => Some("1"),
             _ => None,
         };
         if let Some(seconds) = retry_after {

@@ -63,7 +63,7 @@ pub(super) fn caller(request: &HttpRequest, needed: Scope) -> Result<Caller, Fai
 /// # Errors
 /// The scope is too small.
 pub(super) fn permit(caller: &Caller, needed: Scope) -> Result<(), Failed> {
-    if caller.scope < needed { Err(Failed::Forbidden(needed)) } else { Ok(()) }
+    if caller.scope.includes(needed) { Ok(()) } else { Err(Failed::Forbidden(needed)) }
 }
 
 /// Returns the caller that the Unix socket, a token or the login of a browser proves.

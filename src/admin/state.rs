@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 /// Looks at the machine and the files of the broker. The call may block.
 pub type DoctorChecks = Arc<dyn Fn() -> Vec<Finding> + Send + Sync>;
@@ -67,6 +67,8 @@ pub(super) struct AdminState {
     waiting: Semaphore,
     /// Searches of all sessions.
     searches: OneAtATime,
+    /// One permit for each request that publishes.
+    publishing: Arc<Semaphore>,
     /// Checks of passwords.
     passwords: OneAtATime,
     failures: Mutex<LoginFailures>,
@@ -91,6 +93,9 @@ const SEARCHES: usize = 8;
 /// Time for the look at the machine and the files. A disk that hangs may take for ever.
 const CHECKS: Duration = Duration::from_secs(5);
 
+/// Requests that may publish at once. Each has a body of 1 MiB at most.
+const PUBLISHING: usize = 64;
+
 /// Passwords that may wait for their check, or be checked, at once.
 const PASSWORDS: usize = 8;
 
@@ -99,6 +104,11 @@ const PASSWORDS: usize = 8;
 pub(super) struct CallerTurn<'a> {
     _permit: SemaphorePermit<'a>,
     _place: SemaphorePermit<'a>,
+}
+
+/// The place of a request that publishes.
+pub(super) struct PublishPlace {
+    _permit: OwnedSemaphorePermit,
 }
 
 /// The turn of one caller to ask a shard, or to read the retained messages.
@@ -184,6 +194,7 @@ impl AdminState {
             has_started: Notify::new(),
             turns,
             waiting: Semaphore::new(WAITING),
+            publishing: Arc::new(Semaphore::new(PUBLISHING)),
             searches: OneAtATime::new(SEARCHES),
             passwords: OneAtATime::new(PASSWORDS),
             failures: Mutex::default(),
@@ -345,6 +356,12 @@ impl AdminState {
     /// shards a thousand questions for a million sessions. Returns `None` if too many wait already.
     pub(super) async fn search(&self) -> Option<CallerTurn<'_>> {
         self.searches.turn().await
+    }
+
+    /// Returns a place to publish; `None` if too many publish already.
+    pub(super) fn publish_place(&self) -> Option<PublishPlace> {
+        let permit = Arc::clone(&self.publishing).try_acquire_owned().ok()?;
+        Some(PublishPlace { _permit: permit })
     }
 
     /// Waits for the turn to check a password. Returns `None` if too many wait already.

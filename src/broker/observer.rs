@@ -4,7 +4,7 @@
 //! shards report once a second, so reading them costs the shards nothing.
 
 use super::open_listener::ListenerDirectory;
-use super::question::{AskShard, CommandShard, ShardAnswer, TraceShard};
+use super::question::{AskShard, CommandShard, PublishInShard, ShardAnswer, TraceShard};
 use super::reload::{ReloadMode, Reloaded};
 use super::shard_actor::ShardActor;
 use super::signals::Request;
@@ -13,7 +13,9 @@ use crate::config::KeyInForce;
 use crate::expiry::actor::ExpiryActor;
 use crate::expiry::message::CountKeys;
 use crate::expiry::queue::WheelCount;
+use crate::mqtt::packet::ReasonCode;
 use crate::operators::command::Command;
+use crate::operators::publish_command::{NotPublished, PublishCommand};
 use crate::operators::query::Query;
 use crate::shard::observe::trace::TraceWatch;
 use crate::shard::{SharedState, shard_of};
@@ -106,6 +108,20 @@ impl Observer {
         C: Command<Outcome: Send> + Send + 'static,
     {
         self.send(shard, CommandShard(command)).await?.ok_or(NoAnswer)
+    }
+
+    /// Publishes a message of an operator in a shard. Returns once the message is routed there. The
+    /// returned answer comes when a client would get its PUBACK, and fails if the broker ends.
+    ///
+    /// # Errors
+    /// There is no such shard, it does not answer within two seconds, or the broker stops. The
+    /// message may be published all the same. The inner error says why it is not published.
+    pub async fn publish(
+        &self,
+        shard: usize,
+        command: PublishCommand,
+    ) -> Result<Result<oneshot::Receiver<ReasonCode>, NotPublished>, NoAnswer> {
+        self.send(shard, PublishInShard(command)).await
     }
 
     /// Asks a shard. Ask one question at a time: a mailbox takes any number of them, and the shard

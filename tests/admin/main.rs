@@ -26,6 +26,7 @@ mod overview;
 mod page_answers;
 mod pages;
 mod payloads;
+mod publish;
 mod questions;
 mod reload;
 mod remote;

@@ -272,6 +272,7 @@ fn act(api: &mut Described) {
     api.expect(204, "DELETE", "/api/v1/clients/{id}", "/api/v1/clients/pump");
     api.expect(204, "DELETE", "/api/v1/retained", "/api/v1/retained?topic=lamps/1");
     act_on_letters(api);
+    publish(api);
     api.expect(200, "POST", "/api/v1/login/code", "/api/v1/login/code");
     api.broker.add_user("ann", "operator");
     let login = json!({ "user": "ann", "password": "sesame" }).to_string();
@@ -287,6 +288,21 @@ fn act(api: &mut Described) {
 }
 
 /// Asks for the dead letters and the delayed message, and removes them.
+/// Publishes, and is refused.
+fn publish(api: &mut Described) {
+    let (one, many) = ("/api/v1/publish", "/api/v1/publish/bulk");
+    for (body, status) in [
+        (json!({ "topic": "pumps/9/set", "payload": "on" }), 200),
+        (json!({ "topic": "$SYS/x" }), 422),
+        (json!({ "topic": 1 }), 400),
+    ] {
+        assert_eq!(api.ask("POST", one, one, &body.to_string()).0, status, "{body}");
+        let messages = json!({ "messages": [body] });
+        let status = if status == 400 { 400 } else { 200 };
+        assert_eq!(api.ask("POST", many, many, &messages.to_string()).0, status, "{messages}");
+    }
+}
+
 fn act_on_letters(api: &mut Described) {
     let id = |row: &Value| row["id"].as_str().map(ToOwned::to_owned).expect("an id");
     let parked = api.get("/api/v1/dead-letters", "?cause=parked&receiver=pump&topic=pumps/%23&limit=1");

@@ -7,6 +7,7 @@ use homing::access::strikes::StrikeRule;
 use homing::expiry::deadline::{DeadlineKind, Registration};
 use homing::mqtt::charge::Budget;
 use homing::mqtt::packet::ProtocolVersion;
+use homing::operators::publish_command::PublicationAnswer;
 use homing::persistence::records::{Batch, EntryNumber, Lsn, ReadEntry, Record, RetainedRecord, StoredEntry};
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::routing::subscription_tree::ShardId;
@@ -174,6 +175,8 @@ pub struct MemoryDriver {
     pub auth_requests: Vec<(usize, AuthRequest)>,
     /// The steps of traces.
     pub trace_steps: Vec<TraceStep>,
+    /// The answers to messages of operators.
+    pub answers: Vec<PublicationAnswer>,
 }
 
 impl MemoryDriver {
@@ -218,6 +221,7 @@ impl MemoryDriver {
             pages: Vec::new(),
             auth_requests: Vec::new(),
             trace_steps: Vec::new(),
+            answers: Vec::new(),
         }
     }
 
@@ -496,6 +500,7 @@ impl MemoryDriver {
             writes,
             batches,
             trace_steps,
+            answers,
             ..
         } = self;
         let later = Later::default();
@@ -508,6 +513,7 @@ impl MemoryDriver {
             writes,
             batches,
             trace_steps,
+            answers,
             later,
         };
         let result = call(&mut shards[at], now, &mut io);
@@ -569,6 +575,7 @@ struct ShardIo<'a> {
     pages: &'a mut Vec<(usize, PageRequest)>,
     auth_requests: &'a mut Vec<(usize, AuthRequest)>,
     trace_steps: &'a mut Vec<TraceStep>,
+    answers: &'a mut Vec<PublicationAnswer>,
     writes: &'a mut Vec<LinkId>,
     batches: &'a mut Vec<Batch>,
     later: Later,
@@ -656,6 +663,10 @@ impl Io for ShardIo<'_> {
 
     fn authenticate(&mut self, request: AuthRequest) {
         self.auth_requests.push((self.shard, request));
+    }
+
+    fn answer_operator(&mut self, answer: PublicationAnswer) {
+        self.answers.push(answer);
     }
 
     fn trace(&mut self, steps: TraceSteps) {

@@ -28,6 +28,7 @@
 //! | `gauges` | windows, queues and overdue sessions, as housekeeping counts them |
 //! | `names` | names, topics and filters at their limits, charged by their bytes |
 //! | `objectives` | delivery objectives: the end of each delivery counts once |
+//! | `publish` | messages that operators publish, and when they are answered |
 //! | `bulk` | commands of operators about many things |
 //! | `traces` | traces of operators, and that they change nothing |
 //!
@@ -63,6 +64,7 @@ mod names;
 mod objectives;
 mod paused;
 mod peers;
+mod publish;
 mod questions;
 mod rates;
 mod restart;

@@ -7,6 +7,7 @@ mod error;
 mod http;
 mod listings;
 mod messages;
+mod publish;
 mod settings;
 mod text;
 mod topics;
@@ -70,6 +71,8 @@ enum CtlCommand {
     Inflight(MessageFlags),
     /// List the queue of a client, with the reason why each message waits
     Queue(MessageFlags),
+    /// Publish a message, and say what its PUBACK would say
+    Publish(publish::PublishFlags),
     /// List, republish or delete stored dead letters
     #[command(subcommand)]
     DeadLetters(DeadLettersCommand),
@@ -115,6 +118,7 @@ pub fn run(arguments: &CtlArguments, broker: &BrokerEndpoint) -> Result<String, 
             print.answer(get(&format!("/api/v1/audit?limit={limit}"))?, listings::audit_table)?
         }
         CtlCommand::DeadLetters(command) => return dead_letters::run(command, broker, print),
+        CtlCommand::Publish(flags) => return publish::run(flags, broker, print),
         CtlCommand::Dashboard => return dashboard(broker, print),
         CtlCommand::Wheel => print.answer(get("/api/v1/expiry")?, wheel::text)?,
         CtlCommand::Slo => print.answer(get("/api/v1/slo")?, listings::objectives_table)?,

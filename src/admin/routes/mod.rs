@@ -22,6 +22,7 @@ pub(super) mod openapi;
 mod overview;
 mod overview_detail;
 mod problems;
+pub(super) mod publish;
 pub(super) mod slo;
 pub(super) mod slow;
 pub(super) mod topics;
@@ -41,7 +42,7 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::guard::fn_guard;
 use actix_web::http::header::{ALLOW, HeaderValue};
 use actix_web::middleware::{Next, from_fn};
-use actix_web::web::{self, ServiceConfig, route};
+use actix_web::web::{self, PayloadConfig, ServiceConfig, route};
 use actix_web::{Error, HttpMessage, Resource, Route};
 use api_route::Content::{self, Document, Text};
 use api_route::{ApiRoute, RouteAdmission, delete, get, post, put};
@@ -52,6 +53,7 @@ use utoipa::ToSchema;
 
 const EVERYBODY: RouteAdmission = RouteAdmission::Everybody;
 const READER: RouteAdmission = RouteAdmission::Reader;
+const PUBLISHER: RouteAdmission = RouteAdmission::Scope(Scope::Publisher);
 const VIEWER: RouteAdmission = RouteAdmission::Scope(Scope::Viewer);
 const OPERATOR: RouteAdmission = RouteAdmission::Scope(Scope::Operator);
 const ADMIN: RouteAdmission = RouteAdmission::Scope(Scope::Admin);
@@ -59,6 +61,9 @@ const ADMIN: RouteAdmission = RouteAdmission::Scope(Scope::Admin);
 /// The path of the sessions that come first by a figure. A client may be called `top`, too, so the
 /// path means the listing only with the parameter `by`.
 const TOP: &str = "/api/v1/clients/top";
+
+/// The beginning of the paths that take a larger body than the others.
+const PUBLISH: &str = "/api/v1/publish";
 
 /// The content of an answer that a handler writes itself.
 fn body<T: Serialize + ToSchema>() -> Content {
@@ -240,6 +245,16 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
             they wait. One of them must be named. With a topic filter, subscriptions and \
             retained messages are left out.",
         ),
+        post("/api/v1/publish", PUBLISHER, publish::one)
+            .says("Publishes a message. The answer comes when a client would get its PUBACK.")
+            .body::<publish::MessageOrder>()
+            .refuses(&[422, 429]),
+        post("/api/v1/publish/bulk", PUBLISHER, publish::many)
+            .says(
+                "Publishes up to 256 messages in their order. Each has its own answer. A mistake in the \
+            form of one refuses all.",
+            )
+            .body::<publish::Messages>(),
         get("/api/v1/audit", ADMIN, audit::audit).says("The last actions of operators, the newest first."),
         delete("/api/v1/connections", OPERATOR, actions::disconnect_many).says(
             "Disconnects the clients of a user, a listener or a prefix. Their sessions \
@@ -265,6 +280,10 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
     for methods in ROUTES.chunk_by(|one, next| one.path == next.path) {
         let allowed: Vec<&str> = methods.iter().map(|one| one.method).collect();
         let all = resource(methods[0].path, &allowed.join(", "));
+        let all = match methods[0].path.starts_with(PUBLISH) {
+            true => all.app_data(PayloadConfig::new(publish::BODY)),
+            false => all,
+        };
         let all = if methods[0].path == TOP { all.guard(fn_guard(clients::asks_for_top)) } else { all };
         app.service(methods.iter().fold(all, |all, one| all.route(admitted(one))));
     }
