@@ -73,6 +73,8 @@ problem_kinds! {
         window. List the messages again.";
     NoSuchTrace: NOT_FOUND, "no-such-trace",
         "There is no trace with this number. It was deleted, or newer traces needed its room.";
+    NoSuchEntry: NOT_FOUND, "no-such-entry",
+        "The file has no user, ban or token of this name.";
     MethodNotAllowed: METHOD_NOT_ALLOWED, "method-not-allowed",
         "The path takes other methods. The header `Allow` names them.";
     Late: REQUEST_TIMEOUT, "late",
@@ -97,9 +99,16 @@ problem_kinds! {
         "Nobody would take the message. `detail` says why. It stays a dead letter.";
     ReservedTopic: CONFLICT, "reserved-topic",
         "The broker itself publishes this topic, and would publish it again.";
+    NoFile: CONFLICT, "no-file",
+        "The configuration names no file to change. `detail` names the key, and what decides instead.";
+    FileUnusable: CONFLICT, "file-unusable",
+        "The broker cannot read the file, or the system does not let it write the file; `detail` says why. \
+        The file is unchanged. The broker needs the permission to write to the folder of the file.";
+    OtherVersion: PRECONDITION_FAILED, "other-version",
+        "The file was changed since it was read. Read it again, and make the change again.";
     ConfigInvalid: UNPROCESSABLE_ENTITY, "config-invalid",
         "The configuration or one of its files has mistakes, so nothing is changed. `mistakes` has \
-        all of them.";
+        all of them, for files with their lines.";
     MessageRefused: UNPROCESSABLE_ENTITY, "message-refused",
         "The broker does not publish the message. `detail` has the reason that a PUBACK would have, and \
         the fault. The same message is refused again.";

@@ -7,7 +7,7 @@ use super::commands::complete;
 use super::failed::Failed;
 use super::problem_kind::ProblemKind;
 use super::request::permit;
-use super::state::State;
+use super::state::{PublishPlace, State};
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::mqtt::packet::ReasonCode;
@@ -117,10 +117,13 @@ pub(super) async fn publish(
     state: &State,
     caller: &Caller,
     messages: Vec<OutgoingMessage>,
+    place: PublishPlace,
 ) -> Result<Vec<PublishVerdict>, Failed> {
     permit(caller, Scope::Publisher)?;
     let (state, caller) = (state.clone(), caller.clone());
     complete(async move {
+        // Until the end, also if the caller goes.
+        let _place = place;
         let observer = state.running()?;
         let (target, facts) = match &messages[..] {
             [only] => (only.topic.clone(), only.facts.clone()),

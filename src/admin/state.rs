@@ -42,6 +42,8 @@ pub(super) struct AdminState {
     checks: OnceLock<DoctorChecks>,
     /// The thread of the checks.
     checking: FileThread,
+    /// The thread that changes the file of credentials.
+    changing: FileThread,
     /// The addresses that the interface is bound to. A request must name one of these hosts.
     bound: Vec<SocketAddr>,
     scheme: Scheme,
@@ -95,6 +97,9 @@ const CHECKS: Duration = Duration::from_secs(5);
 
 /// Requests that may publish at once. Each has a body of 1 MiB at most.
 const PUBLISHING: usize = 64;
+
+/// Time for a change of the file of credentials. A disk that hangs may take for ever.
+const CHANGE: Duration = Duration::from_secs(5);
 
 /// Passwords that may wait for their check, or be checked, at once.
 const PASSWORDS: usize = 8;
@@ -176,6 +181,7 @@ impl AdminState {
             observer: OnceLock::new(),
             checks: OnceLock::new(),
             checking: FileThread::new("homing-doctor", ReadLimits::both(CHECKS)),
+            changing: FileThread::new("homing-admin-ch", ReadLimits::both(CHANGE)),
             bound,
             scheme,
             terms: ArcSwap::from_pointee(terms),
@@ -216,6 +222,22 @@ impl AdminState {
     /// within a second for each caller before, also if the file hangs.
     pub(super) async fn look_at_credentials(&self) {
         self.credentials.look().await;
+    }
+
+    /// Returns the path of the file of credentials; `None` without one.
+    pub(super) fn credentials_path(&self) -> Option<PathBuf> {
+        self.credentials.path()
+    }
+
+    /// Changes the file of credentials on a thread for that.
+    ///
+    /// # Errors
+    /// The disk hangs, or another change is under way.
+    pub(super) async fn change_credentials<T: Send + 'static>(
+        &self,
+        change: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NotRead> {
+        self.changing.run(change).await
     }
 
     /// Returns true if a caller is still admitted. A caller does not outlive its credential. A user

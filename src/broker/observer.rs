@@ -3,6 +3,7 @@
 //! The view is cheap to clone and may live on any thread. Figures come from counters that the
 //! shards report once a second, so reading them costs the shards nothing.
 
+use super::file_edits::{ClientFile, ClientFileContent, FileEdit, FileEdited, NotEdited};
 use super::open_listener::ListenerDirectory;
 use super::question::{AskShard, CommandShard, PublishInShard, ShardAnswer, TraceShard};
 use super::reload::{ReloadMode, Reloaded};
@@ -77,6 +78,26 @@ impl Observer {
     /// The broker stops.
     pub async fn configuration(&self) -> Result<Vec<KeyInForce>, NoAnswer> {
         self.request(Request::Configuration).await
+    }
+
+    /// Changes a file about clients, and puts it in force, after the reloads that were asked for
+    /// before.
+    ///
+    /// # Errors
+    /// The broker stops. The inner error says why the file is not changed.
+    pub async fn edit_file(&self, edit: FileEdit) -> Result<Result<FileEdited, NotEdited>, NoAnswer> {
+        self.request(|reply| Request::EditFile(edit, reply)).await
+    }
+
+    /// Returns the content of a file about clients.
+    ///
+    /// # Errors
+    /// The broker stops. The inner error says why the file is not read.
+    pub async fn read_file(
+        &self,
+        file: ClientFile,
+    ) -> Result<Result<ClientFileContent, NotEdited>, NoAnswer> {
+        self.request(|reply| Request::ReadFile(file, reply)).await
     }
 
     /// Sends a request to the supervisor. Returns the reply.

@@ -37,4 +37,5 @@ mod sourced_redelivery;
 mod topics;
 mod trace_pages;
 mod traces;
+mod users;
 mod wait_reasons;

@@ -1,6 +1,8 @@
 //! `homing ctl`: asks a running broker through its Unix socket or a URL, and acts on clients.
 
+mod acl;
 mod actions;
+mod bans;
 mod dead_letters;
 mod endpoint;
 mod error;
@@ -10,8 +12,10 @@ mod messages;
 mod publish;
 mod settings;
 mod text;
+mod tokens;
 mod topics;
 pub mod trace;
+mod users;
 mod wheel;
 
 pub(crate) use super::routes::doctor::{CheckRow, DoctorAnswer};
@@ -76,6 +80,18 @@ enum CtlCommand {
     /// List, republish or delete stored dead letters
     #[command(subcommand)]
     DeadLetters(DeadLettersCommand),
+    /// List, set or remove the users of clients
+    #[command(subcommand)]
+    Users(users::UsersCommand),
+    /// Show, check or replace the rules for clients
+    #[command(subcommand)]
+    Acl(acl::AclCommand),
+    /// List, add or remove bans
+    #[command(subcommand)]
+    Bans(bans::BansCommand),
+    /// List, add or remove the tokens of the HTTP interface
+    #[command(subcommand)]
+    Tokens(tokens::TokensCommand),
     /// Print a link that logs a browser in, once and within a minute
     Dashboard,
     /// Show the deadlines by the time in which they are due
@@ -119,6 +135,10 @@ pub fn run(arguments: &CtlArguments, broker: &BrokerEndpoint) -> Result<String, 
         }
         CtlCommand::DeadLetters(command) => return dead_letters::run(command, broker, print),
         CtlCommand::Publish(flags) => return publish::run(flags, broker, print),
+        CtlCommand::Users(command) => return users::run(command, broker, print),
+        CtlCommand::Acl(command) => return acl::run(command, broker, print),
+        CtlCommand::Bans(command) => return bans::run(command, broker, print),
+        CtlCommand::Tokens(command) => return tokens::run(command, broker, print),
         CtlCommand::Dashboard => return dashboard(broker, print),
         CtlCommand::Wheel => print.answer(get("/api/v1/expiry")?, wheel::text)?,
         CtlCommand::Slo => print.answer(get("/api/v1/slo")?, listings::objectives_table)?,

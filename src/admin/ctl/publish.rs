@@ -13,8 +13,8 @@ use serde_json::json;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a payload at most. With base64 the body has 1 MiB.
-const PAYLOAD: u64 = 768 << 10;
+/// Bytes of a payload, and of the text of an ACL, at most. With base64 the body has 1 MiB.
+const CONTENT: u64 = 768 << 10;
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct PublishFlags {
@@ -68,16 +68,16 @@ pub(super) fn run(flags: &PublishFlags, broker: &BrokerEndpoint, print: Print) -
 ///
 /// # Errors
 /// The file cannot be read, or is too large.
-fn content(file: &Path) -> Result<Vec<u8>, CtlError> {
+pub(super) fn content(file: &Path) -> Result<Vec<u8>, CtlError> {
     let mut bytes = Vec::new();
     let read = match file.as_os_str() == "-" {
-        true => std::io::stdin().lock().take(PAYLOAD + 1).read_to_end(&mut bytes),
-        false => std::fs::File::open(file).and_then(|file| file.take(PAYLOAD + 1).read_to_end(&mut bytes)),
+        true => std::io::stdin().lock().take(CONTENT + 1).read_to_end(&mut bytes),
+        false => std::fs::File::open(file).and_then(|file| file.take(CONTENT + 1).read_to_end(&mut bytes)),
     };
     let name = file.display();
     match read {
-        Ok(length) if length as u64 <= PAYLOAD => Ok(bytes),
-        Ok(_) => Err(CtlError::Argument(format!("{name}: the payload has more than {PAYLOAD} bytes"))),
+        Ok(length) if length as u64 <= CONTENT => Ok(bytes),
+        Ok(_) => Err(CtlError::Argument(format!("{name}: it has more than {CONTENT} bytes"))),
         Err(error) => Err(CtlError::Argument(format!("{name}: {error}"))),
     }
 }

@@ -158,6 +158,7 @@ arguments!(A);
 arguments!(A B);
 arguments!(A B C);
 arguments!(A B C D);
+arguments!(A B C D E);
 
 fn row<F, A>(name: &'static str, path: &'static str, who: RouteAdmission, handler: F) -> ApiRoute
 where

@@ -133,13 +133,13 @@ impl FromRequest for PublishPlace {
 /// Publishes one message.
 pub(crate) async fn one(
     caller: Asker,
-    _place: PublishPlace,
+    place: PublishPlace,
     body: Bytes,
     state: State,
 ) -> JsonAnswer<PublishedAnswer> {
     let order: MessageOrder = read(&body, r#"{"topic": "pumps/7/set", "payload": "on", "qos": 1}"#)?;
     let message = order.outgoing(&publisher(&caller)).map_err(Failed::Parameter)?;
-    let verdicts = publish(&state, &caller, vec![message]).await?;
+    let verdicts = publish(&state, &caller, vec![message], place).await?;
     let verdict = verdicts.into_iter().next().unwrap_or(PublishVerdict::Busy);
     Ok(Json(PublishedAnswer::of(&verdict.alone()?)))
 }
@@ -147,7 +147,7 @@ pub(crate) async fn one(
 /// Publishes several messages.
 pub(crate) async fn many(
     caller: Asker,
-    _place: PublishPlace,
+    place: PublishPlace,
     body: Bytes,
     state: State,
 ) -> JsonAnswer<PublishedMany> {
@@ -163,7 +163,7 @@ pub(crate) async fn many(
         order.outgoing(&publisher).map_err(|what| Failed::Parameter(format!("messages[{at}]: {what}")))
     };
     let messages = messages.into_iter().enumerate().map(outgoing).collect::<Result<_, _>>()?;
-    let verdicts = publish(&state, &caller, messages).await?;
+    let verdicts = publish(&state, &caller, messages, place).await?;
     let results: Vec<_> = verdicts.iter().map(PublishedAnswer::of).collect();
     let published = verdicts.iter().filter(|verdict| verdict.is_published()).count();
     Ok(Json(PublishedMany { published, results }))
