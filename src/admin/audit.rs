@@ -4,7 +4,6 @@ use super::access::{Caller, Scope};
 use crate::clock;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use tracing::info;
@@ -120,15 +119,19 @@ impl AuditLog {
         entries.push_back(entry);
     }
 
-    /// Returns the last actions, the newest first, at most `most`.
+    /// Returns the last actions without published messages, the newest first, at most `most`.
     pub(super) fn last(&self, most: usize) -> Vec<AuditEntry> {
+        self.newest(most, |kept| &kept.entries)
+    }
+
+    /// Returns the last requests that published messages, the newest first, at most `most`.
+    pub(super) fn last_published(&self, most: usize) -> Vec<AuditEntry> {
+        self.newest(most, |kept| &kept.published)
+    }
+
+    fn newest(&self, most: usize, list: fn(&AuditEntries) -> &VecDeque<AuditEntry>) -> Vec<AuditEntry> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let newest = |list: &VecDeque<AuditEntry>| list.iter().rev().take(most).cloned().collect::<Vec<_>>();
-        let mut last = newest(&kept.entries);
-        last.extend(newest(&kept.published));
-        last.sort_unstable_by_key(|entry| Reverse(entry.n));
-        last.truncate(most);
-        last
+        list(&kept).iter().rev().take(most).cloned().collect()
     }
 }
 
@@ -155,5 +158,19 @@ mod tests {
         assert_eq!((last[0].target.as_str(), last[0].n), ("1000", 1_001));
         assert_eq!(last[KEPT - 1].target, "1");
         assert_eq!((last[0].source.as_str(), last[0].request), ("unix socket", 7));
+    }
+
+    #[test]
+    fn published_messages_push_no_other_action_out() {
+        let (audit, origin) = (AuditLog::default(), Origin::default());
+        let caller = Caller { name: "me".to_owned(), scope: Scope::Operator, credential: None, origin };
+        let action = |action, target| {
+            let (arguments, result) = (String::new(), "done".to_owned());
+            AuditedAction { action, target, arguments, result }
+        };
+        audit.note(&caller, &action("skip", "pump"));
+        (0..=KEPT).for_each(|_| audit.note_publish(&caller, &action("publish", "t")));
+        assert_eq!((audit.last(KEPT).len(), audit.last_published(usize::MAX).len()), (1, KEPT));
+        assert_eq!(audit.last_published(1)[0].n, KEPT as u64 + 2, "all have numbers of one row");
     }
 }

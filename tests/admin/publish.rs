@@ -139,7 +139,7 @@ fn a_publisher_may_publish_and_nothing_else_and_a_viewer_may_not() {
     assert_eq!(post(&broker, &publisher, "/api/v1/publish", &body).0, 200);
     assert_eq!(post(&broker, &broker.viewer, "/api/v1/publish", &body).0, 403);
     assert_eq!(broker.ask("GET", "/api/v1/overview", &publisher).0, 403);
-    let (_, answer) = broker.ask("GET", "/api/v1/audit", &broker.token("admin"));
+    let (_, answer) = broker.ask("GET", "/api/v1/audit?published=true", &broker.token("admin"));
     let entry = &json_of(&answer)["actions"][0];
     assert_eq!((&entry["who"], &entry["action"]), (&json!("publisher"), &json!("publish")), "{answer}");
     assert_eq!(entry["arguments"], "qos=1, retain=false, bytes=6");

@@ -103,6 +103,9 @@ enum CtlCommand {
         /// Number of actions at most
         #[arg(long, default_value_t = 100)]
         limit: usize,
+        /// The requests that published messages, which are left out otherwise
+        #[arg(long)]
+        published: bool,
     },
     #[command(flatten)]
     Actions(ActionCommand),
@@ -130,9 +133,10 @@ pub fn run(arguments: &CtlArguments, broker: &BrokerEndpoint) -> Result<String, 
         CtlCommand::Client { id } => print.answer(get(&client_path(id, ""))?, flat)?,
         CtlCommand::Inflight(flags) => return messages::run(flags, "inflight", broker, print),
         CtlCommand::Queue(flags) => return messages::run(flags, "queue", broker, print),
-        CtlCommand::Audit { limit } => {
-            print.answer(get(&format!("/api/v1/audit?limit={limit}"))?, listings::audit_table)?
-        }
+        CtlCommand::Audit { limit, published } => print.answer(
+            get(&format!("/api/v1/audit?limit={limit}&published={published}"))?,
+            listings::audit_table,
+        )?,
         CtlCommand::DeadLetters(command) => return dead_letters::run(command, broker, print),
         CtlCommand::Publish(flags) => return publish::run(flags, broker, print),
         CtlCommand::Users(command) => return users::run(command, broker, print),

@@ -8,7 +8,7 @@ use crate::admin::client_files::{FileAction, content, edit};
 use crate::admin::commands::note_parameter;
 use crate::admin::failed::Failed;
 use crate::admin::problem_kind::ProblemKind;
-use crate::admin::request::{Asker, note_of};
+use crate::admin::request::{Asker, note_of, read_body};
 use crate::admin::state::State;
 use crate::auth::password::file::Fingerprint;
 use crate::broker::file_edits::{ClientFile, NotEdited};
@@ -89,8 +89,7 @@ pub(crate) async fn set(
 ) -> JsonAnswer<AclChanged> {
     let AclParameters { dry_run, version, note } = asked.into_inner();
     let (note, mode) = (note_of(note)?, read_dry_run(dry_run.as_deref())?);
-    let AclOrder { text } = serde_json::from_slice(&body)
-        .map_err(|error| Failed::Parameter(format!("the body must be {{\"text\": \"...\"}}: {error}")))?;
+    let AclOrder { text } = read_body(&body, r#"{"text": "topic read a\n"}"#)?;
     let of_header = || {
         let header = request.headers().get(IF_MATCH)?.to_str().ok()?;
         (header != "*").then(|| header.trim_matches('"').to_owned())

@@ -9,7 +9,9 @@ use crate::admin::commands::note_parameter;
 use crate::admin::credentials::end_text;
 use crate::admin::credentials::token_command::lifetime;
 use crate::admin::failed::Failed;
-use crate::admin::request::{Asker, DurationText, NoteParameters, cursor_to, limit_of, note_of, place_of};
+use crate::admin::request::{
+    Asker, DurationText, NoteParameters, cursor_to, limit_of, note_of, place_of, read_body,
+};
 use crate::admin::state::State;
 use crate::auth::ban_file::BanLine;
 use crate::broker::file_edits::{ClientFile, NotEdited};
@@ -138,11 +140,7 @@ pub(crate) async fn add(
     state: State,
 ) -> JsonAnswer<BansChanged> {
     let note = asked.into_inner().note()?;
-    let BanOrder { kind, value, lasts } = serde_json::from_slice(&body).map_err(|error| {
-        Failed::Parameter(format!(
-            "the body must be {{\"kind\": \"client\", \"value\": \"test-*\"}}: {error}"
-        ))
-    })?;
+    let BanOrder { kind, value, lasts } = read_body(&body, r#"{"kind": "client", "value": "test-*"}"#)?;
     let lasts = lasts.as_deref().map(lifetime).transpose();
     let lasts = lasts.map_err(|what| Failed::Parameter(format!("for: {what}")))?;
     let until = lasts.map(|time| end_text(unix_millis() + 1_000 * time.as_secs()));

@@ -3,7 +3,7 @@
 use super::json_answer::JsonAnswer;
 use crate::admin::failed::Failed;
 use crate::admin::publish::{OutgoingMessage, PublishVerdict, publish, publisher};
-use crate::admin::request::Asker;
+use crate::admin::request::{Asker, Object, read_body};
 use crate::admin::state::{PublishPlace, State};
 use crate::mqtt::codec::property;
 use crate::mqtt::packet::{Property, Publish, PublishProperties, QoS, ReasonCode};
@@ -44,7 +44,8 @@ pub(crate) struct MessageOrder {
     #[serde(default)]
     retain: bool,
     #[serde(default)]
-    properties: MessageProperties,
+    #[schema(value_type = MessageProperties)]
+    properties: Object<MessageProperties>,
 }
 
 fn at_least_once() -> u8 {
@@ -75,8 +76,8 @@ struct MessageProperties {
     /// Bytes, as base64.
     correlation_data: Option<String>,
     /// In their order. A name may come more than once.
-    #[schema(default = json!([]))]
-    user_properties: Vec<UserProperty>,
+    #[schema(default = json!([]), value_type = Vec<UserProperty>)]
+    user_properties: Vec<Object<UserProperty>>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -91,8 +92,8 @@ struct UserProperty {
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({ "messages": [{ "topic": "pumps/7/set", "payload": "on" }] }))]
 pub(crate) struct Messages {
-    #[schema(min_items = 1, max_items = 256)]
-    messages: Vec<MessageOrder>,
+    #[schema(min_items = 1, max_items = 256, value_type = Vec<MessageOrder>)]
+    messages: Vec<Object<MessageOrder>>,
 }
 
 /// The answer to a message.
@@ -137,7 +138,7 @@ pub(crate) async fn one(
     body: Bytes,
     state: State,
 ) -> JsonAnswer<PublishedAnswer> {
-    let order: MessageOrder = read(&body, r#"{"topic": "pumps/7/set", "payload": "on", "qos": 1}"#)?;
+    let order: MessageOrder = read_body(&body, r#"{"topic": "pumps/7/set", "payload": "on", "qos": 1}"#)?;
     let message = order.outgoing(&publisher(&caller)).map_err(Failed::Parameter)?;
     let verdicts = publish(&state, &caller, vec![message], place).await?;
     let verdict = verdicts.into_iter().next().unwrap_or(PublishVerdict::Busy);
@@ -151,7 +152,8 @@ pub(crate) async fn many(
     body: Bytes,
     state: State,
 ) -> JsonAnswer<PublishedMany> {
-    let Messages { messages } = read(&body, r#"{"messages": [{"topic": "pumps/7/set", "payload": "on"}]}"#)?;
+    let Messages { messages } =
+        read_body(&body, r#"{"messages": [{"topic": "pumps/7/set", "payload": "on"}]}"#)?;
     if messages.is_empty() || messages.len() > MESSAGES {
         let count = messages.len();
         return Err(Failed::Parameter(format!(
@@ -159,7 +161,7 @@ pub(crate) async fn many(
         )));
     }
     let publisher = publisher(&caller);
-    let outgoing = |(at, order): (usize, MessageOrder)| {
+    let outgoing = |(at, Object(order)): (usize, Object<MessageOrder>)| {
         order.outgoing(&publisher).map_err(|what| Failed::Parameter(format!("messages[{at}]: {what}")))
     };
     let messages = messages.into_iter().enumerate().map(outgoing).collect::<Result<_, _>>()?;
@@ -167,11 +169,6 @@ pub(crate) async fn many(
     let results: Vec<_> = verdicts.iter().map(PublishedAnswer::of).collect();
     let published = verdicts.iter().filter(|verdict| verdict.is_published()).count();
     Ok(Json(PublishedMany { published, results }))
-}
-
-fn read<'a, T: Deserialize<'a>>(body: &'a [u8], form: &str) -> Result<T, Failed> {
-    serde_json::from_slice(body)
-        .map_err(|error| Failed::Parameter(format!("the body must be like {form}: {error}")))
 }
 
 impl PublishedAnswer {
@@ -187,7 +184,8 @@ impl MessageOrder {
     /// # Errors
     /// A field has a value that it cannot have.
     fn outgoing(self, publisher: &str) -> Result<OutgoingMessage, String> {
-        let MessageOrder { topic, payload, payload_encoding, qos, retain, properties } = self;
+        let MessageOrder { topic, payload, payload_encoding, qos, retain, properties: Object(properties) } =
+            self;
         let payload = match payload_encoding {
             PayloadEncoding::Text => payload.into_bytes(),
             PayloadEncoding::Base64 => decoded("payload", &payload)?,
@@ -241,7 +239,7 @@ impl MessageProperties {
         let user = self
             .user_properties
             .iter()
-            .map(|UserProperty { name, value }| Property::UserProperty(name, value));
+            .map(|Object(UserProperty { name, value })| Property::UserProperty(name, value));
         let given = [
             self.payload_format_indicator.map(Property::PayloadFormatIndicator),
             self.content_type.as_deref().map(Property::ContentType),

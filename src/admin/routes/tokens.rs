@@ -4,11 +4,12 @@ use super::json_answer::{JsonAnswer, done};
 use crate::admin::access::{Caller, Scope};
 use crate::admin::audit::{AuditedAction, arguments};
 use crate::admin::commands::{complete, note_parameter};
+use crate::admin::credentials::CredentialEntry;
 use crate::admin::credentials::edit::CredentialError;
-use crate::admin::credentials::token_command::{NewToken, remove_token};
+use crate::admin::credentials::token_command::{NewToken, lifetime as lifetime_of, remove_token};
 use crate::admin::failed::Failed;
 use crate::admin::problem_kind::ProblemKind;
-use crate::admin::request::{Asker, DurationText, NoteParameters};
+use crate::admin::request::{Asker, DurationText, NoteParameters, read_body};
 use crate::admin::state::State;
 use crate::time::duration;
 use actix_web::HttpResponse;
@@ -61,7 +62,7 @@ pub(crate) struct TokenMade {
 
 /// Lists the tokens and users, without their secrets.
 pub(crate) async fn list(state: State) -> JsonAnswer<Tokens> {
-    let row = |entry: crate::admin::credentials::CredentialEntry| TokenRow {
+    let row = |entry: CredentialEntry| TokenRow {
         name: entry.name,
         scope: entry.scope,
         is_user: entry.is_user,
@@ -78,13 +79,10 @@ pub(crate) async fn make(
     state: State,
 ) -> Result<HttpResponse, Failed> {
     let note = asked.into_inner().note()?;
-    let TokenOrder { name, scope, expires } = serde_json::from_slice(&body).map_err(|error| {
-        Failed::Parameter(format!(
-            "the body must be {{\"name\": \"telemetry\", \"scope\": \"publisher\"}}: {error}"
-        ))
-    })?;
+    let TokenOrder { name, scope, expires } =
+        read_body(&body, r#"{"name": "telemetry", "scope": "publisher"}"#)?;
     let scope: Scope = scope.parse().map_err(Failed::Parameter)?;
-    let lifetime = expires.as_deref().map(crate::admin::credentials::token_command::lifetime).transpose();
+    let lifetime = expires.as_deref().map(lifetime_of).transpose();
     let lifetime = lifetime.map_err(|what| Failed::Parameter(format!("expires: {what}")))?;
     let shown = lifetime.map(|time| ("expires", duration::format(time)));
     let arguments = arguments(&[Some(("scope", scope.name().to_owned())), shown, note_parameter(&note)]);

@@ -8,7 +8,7 @@ use crate::admin::client_files::{FileAction, content, edit};
 use crate::admin::commands::note_parameter;
 use crate::admin::failed::Failed;
 use crate::admin::problem_kind::ProblemKind;
-use crate::admin::request::{Asker, NoteParameters, limit_of};
+use crate::admin::request::{Asker, NoteParameters, limit_of, read_body};
 use crate::admin::state::State;
 use crate::auth::passwd::edit::PasswordLines;
 use crate::auth::passwd::{HashChoice, hash_as, is_user_name};
@@ -150,8 +150,7 @@ pub(crate) async fn set(
     state: State,
 ) -> JsonAnswer<UserChanged> {
     let note = asked.into_inner().note()?;
-    let UserOrder { password, hash } = serde_json::from_slice(&body)
-        .map_err(|error| Failed::Parameter(format!("the body must be {{\"password\": \"...\"}}: {error}")))?;
+    let UserOrder { password, hash } = read_body(&body, r#"{"password": "sesame"}"#)?;
     let (password, name) = (Zeroizing::new(password), checked(name)?);
     let choice = match hash {
         HashWord::Argon2id => HashChoice::Argon2id,
