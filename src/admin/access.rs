@@ -12,10 +12,12 @@ use std::str::FromStr;
 pub(super) type CredentialFingerprint = [u8; 32];
 
 named_enum! {
-    /// The permission of a caller. Each scope includes the scopes before it. The names are the
-    /// words in the file of credentials.
+    /// The permission of a caller. Each scope includes the scopes before it, but a viewer may not
+    /// publish. The names are the words in the file of credentials.
     #[derive(PartialOrd, Ord)]
     pub enum Scope {
+        /// May publish messages, and nothing else.
+        Publisher = "publisher",
         /// May look.
         Viewer = "viewer",
         /// May act on clients and messages, too.
@@ -25,11 +27,19 @@ named_enum! {
     }
 }
 
+impl Scope {
+    /// Returns true if a caller with this scope may do what needs the scope `needed`.
+    pub fn includes(self, needed: Scope) -> bool {
+        self >= needed && (self, needed) != (Scope::Viewer, Scope::Publisher)
+    }
+}
+
 impl FromStr for Scope {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Scope, String> {
-        Scope::of_name(text).ok_or_else(|| "the scope must be viewer, operator or admin".to_owned())
+        Scope::of_name(text)
+            .ok_or_else(|| "the scope must be publisher, viewer, operator or admin".to_owned())
     }
 }
 

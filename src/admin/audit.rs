@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use tracing::info;
 use utoipa::ToSchema;
 
-/// Actions that are kept.
+/// Actions that are kept, and as many requests that publish.
 pub(super) const KEPT: usize = 1_000;
 
 /// Characters of a text of a client or an operator in an entry at most.
@@ -67,11 +67,28 @@ struct AuditEntries {
     /// The number of the next entry; they begin at 1.
     next: u64,
     entries: VecDeque<AuditEntry>,
+    /// Those about messages that programs publish, which are so many that they would push the others
+    /// out.
+    published: VecDeque<AuditEntry>,
 }
 
 impl AuditLog {
     /// Logs an action and keeps it.
     pub(super) fn note(&self, caller: &Caller, action: &AuditedAction<'_>) {
+        self.keep(caller, action, |kept| &mut kept.entries);
+    }
+
+    /// As [`Self::note`], for published messages.
+    pub(super) fn note_publish(&self, caller: &Caller, action: &AuditedAction<'_>) {
+        self.keep(caller, action, |kept| &mut kept.published);
+    }
+
+    fn keep(
+        &self,
+        caller: &Caller,
+        action: &AuditedAction<'_>,
+        list: fn(&mut AuditEntries) -> &mut VecDeque<AuditEntry>,
+    ) {
         let AuditedAction { action: name, target, arguments, result } = action;
         let (target, arguments) = (shortened(target), shortened(arguments));
         let (who, scope) = (&caller.name, caller.scope);
@@ -95,16 +112,26 @@ impl AuditLog {
             arguments,
             result: result.clone(),
         };
-        if kept.entries.len() >= KEPT {
-            kept.entries.pop_front();
+        let entries = list(&mut kept);
+        if entries.len() >= KEPT {
+            entries.pop_front();
         }
-        kept.entries.push_back(entry);
+        entries.push_back(entry);
     }
 
-    /// Returns the last actions, the newest first, at most `most`.
+    /// Returns the last actions without published messages, the newest first, at most `most`.
     pub(super) fn last(&self, most: usize) -> Vec<AuditEntry> {
+        self.newest(most, |kept| &kept.entries)
+    }
+
+    /// Returns the last requests that published messages, the newest first, at most `most`.
+    pub(super) fn last_published(&self, most: usize) -> Vec<AuditEntry> {
+        self.newest(most, |kept| &kept.published)
+    }
+
+    fn newest(&self, most: usize, list: fn(&AuditEntries) -> &VecDeque<AuditEntry>) -> Vec<AuditEntry> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.entries.iter().rev().take(most).cloned().collect()
+        list(&kept).iter().rev().take(most).cloned().collect()
     }
 }
 
@@ -131,5 +158,19 @@ mod tests {
         assert_eq!((last[0].target.as_str(), last[0].n), ("1000", 1_001));
         assert_eq!(last[KEPT - 1].target, "1");
         assert_eq!((last[0].source.as_str(), last[0].request), ("unix socket", 7));
+    }
+
+    #[test]
+    fn published_messages_push_no_other_action_out() {
+        let (audit, origin) = (AuditLog::default(), Origin::default());
+        let caller = Caller { name: "me".to_owned(), scope: Scope::Operator, credential: None, origin };
+        let action = |action, target| {
+            let (arguments, result) = (String::new(), "done".to_owned());
+            AuditedAction { action, target, arguments, result }
+        };
+        audit.note(&caller, &action("skip", "pump"));
+        (0..=KEPT).for_each(|_| audit.note_publish(&caller, &action("publish", "t")));
+        assert_eq!((audit.last(KEPT).len(), audit.last_published(usize::MAX).len()), (1, KEPT));
+        assert_eq!(audit.last_published(1)[0].n, KEPT as u64 + 2, "all have numbers of one row");
     }
 }

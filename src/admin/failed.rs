@@ -2,7 +2,7 @@
 
 use super::access::Scope;
 use super::credentials::RefusedToken;
-use super::problem::problem_answer;
+use super::problem::{problem_of, respond};
 use super::problem_kind::ProblemKind;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderValue, RETRY_AFTER};
@@ -42,6 +42,8 @@ pub(super) enum Failed {
     NoSuchMessage,
     /// The action does not fit the present state: the kind of the error, and a hint.
     Conflict(ProblemKind, String),
+    /// A configuration or a file has these mistakes, so nothing is changed.
+    Mistakes(Vec<String>),
     /// Memory or disk has no room for the change.
     NoRoom,
     /// The request was not complete in time.
@@ -65,6 +67,10 @@ impl Failed {
         let (kind, detail) = match self {
             Failed::Parameter(what) => return (ProblemKind::InvalidParameter, what.clone()),
             Failed::Conflict(kind, detail) => return (*kind, detail.clone()),
+            Failed::Mistakes(mistakes) => {
+                let detail = format!("nothing is changed: {}", mistakes.join("; "));
+                return (ProblemKind::ConfigInvalid, detail);
+            }
             Failed::Forbidden(scope) => {
                 return (ProblemKind::Forbidden, format!("this needs the scope {scope}"));
             }
@@ -149,10 +155,14 @@ impl ResponseError for Failed {
 
     fn error_response(&self) -> HttpResponse {
         let (kind, detail) = self.parts();
-        let mut answer = problem_answer(kind, &detail);
+        let mut problem = problem_of(kind, kind.facts().status, &detail);
+        if let Failed::Mistakes(mistakes) = self {
+            problem.mistakes = Some(mistakes.clone());
+        }
+        let mut answer = respond(&problem);
         let retry_after = match kind {
             ProblemKind::TooManyLogins => Some("300"),
-            ProblemKind::Busy | ProblemKind::Starting => Some("1"),
+            ProblemKind::Busy | ProblemKind::QuotaExceeded | ProblemKind::Starting => Some("1"),
             _ => None,
         };
         if let Some(seconds) = retry_after {

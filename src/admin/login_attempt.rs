@@ -4,10 +4,11 @@
 //! after any number of failures, and a flood locks no operator out. Passwords can be guessed, so
 //! the password of a user who is blocked at an address is not even looked at.
 
-use super::access::Caller;
+use super::access::{Caller, Scope};
 use super::audit::{AuditedAction, arguments};
 use super::failed::Failed;
 use super::login_failures::{LoginFailure, Shown};
+use super::request::permit;
 use super::request_origin::{address_of, origin_of};
 use super::state::State;
 use crate::clock;
@@ -19,13 +20,15 @@ use zeroize::Zeroizing;
 /// value of its cookie.
 ///
 /// # Errors
-/// The system has no randomness.
+/// The caller may not look, or the system has no randomness.
 pub(super) fn begin(
     request: &HttpRequest,
     state: &State,
     caller: Caller,
     by: &'static str,
 ) -> Result<String, Failed> {
+    // A publisher has no pages.
+    permit(&caller, Scope::Viewer)?;
     let caller = caller.with_origin(origin_of(request));
     let (arguments, result) = (arguments(&[Some(("by", by.to_owned()))]), "done".to_owned());
     state.audit().note(&caller, &AuditedAction { action: "login", target: "", arguments, result });

@@ -69,7 +69,8 @@ pub(super) async fn guard(
         if let Some(state) = request.app_data::<Data<AdminState>>().filter(|_| shows_something(&request)) {
             state.look_at_credentials().await;
         }
-        let proven = PageReader::of(request.request()).is_ok();
+        // A publisher has proven who asks, and may not look.
+        let proven = matches!(PageReader::of(request.request()), Ok(_) | Err(Failed::Forbidden(_)));
         let time = if proven { REQUEST } else { UNPROVEN_REQUEST };
         // Keeps no copy of the request, because the router needs the only one.
         match tokio::time::timeout(time, answered(request, next)).await {

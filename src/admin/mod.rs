@@ -31,6 +31,8 @@
 //! | [`readiness`] | whether clients can connect, threads work, and the store commits |
 //! | `queries`, `commands` | questions to the shards, and actions on clients |
 //! | `bulk` | actions on many connections, messages or dead letters |
+//! | `client_files` | changes of the files about clients |
+//! | `publish` | messages that a program publishes |
 //! | `trace_commands` | the beginning and the end of traces |
 //! | `timeline::collector`, `recent::sampler` | the tasks that fill the timeline and the figures |
 //! | `stream_places` | how many live streams may be open, for each credential |
@@ -43,6 +45,7 @@ pub mod access;
 mod audit;
 mod browser_login;
 mod bulk;
+mod client_files;
 mod commands;
 mod cookies;
 pub mod credentials;
@@ -62,6 +65,7 @@ mod pages;
 mod payloads;
 mod problem;
 mod problem_kind;
+mod publish;
 mod queries;
 pub mod readiness;
 mod recent;

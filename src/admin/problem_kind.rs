@@ -45,7 +45,8 @@ problem_kinds! {
         "A cursor is valid for its own listing with its own filter. Begin again without a cursor.";
     InvalidRequest: BAD_REQUEST, "invalid-request",
         "The request cannot be read, so that no path has looked at it. The status says more: 404 \
-        for a part of the path that cannot be, 413 for a body of more than 64 KiB.";
+        for a part of the path that cannot be, 413 for a body of more than 64 KiB, or of 1 MiB for \
+        `/api/v1/publish`.";
     Unauthorized: UNAUTHORIZED, "unauthorized",
         "Nothing proves who asks. Send a token of `homing admin-token` as `Authorization: Bearer \
         TOKEN`, log in as a user of `homing admin-user`, or use the Unix socket.";
@@ -72,6 +73,8 @@ problem_kinds! {
         window. List the messages again.";
     NoSuchTrace: NOT_FOUND, "no-such-trace",
         "There is no trace with this number. It was deleted, or newer traces needed its room.";
+    NoSuchEntry: NOT_FOUND, "no-such-entry",
+        "The file has no user, ban or token of this name.";
     MethodNotAllowed: METHOD_NOT_ALLOWED, "method-not-allowed",
         "The path takes other methods. The header `Allow` names them.";
     Late: REQUEST_TIMEOUT, "late",
@@ -96,12 +99,25 @@ problem_kinds! {
         "Nobody would take the message. `detail` says why. It stays a dead letter.";
     ReservedTopic: CONFLICT, "reserved-topic",
         "The broker itself publishes this topic, and would publish it again.";
+    NoFile: CONFLICT, "no-file",
+        "The configuration names no file to change. `detail` names the key, and what decides instead.";
+    FileUnusable: CONFLICT, "file-unusable",
+        "The broker cannot read the file, or the system does not let it write the file; `detail` says why. \
+        The file is unchanged. The broker needs the permission to write to the folder of the file.";
+    OtherVersion: PRECONDITION_FAILED, "other-version",
+        "The file was changed since it was read. Read it again, and make the change again.";
     ConfigInvalid: UNPROCESSABLE_ENTITY, "config-invalid",
         "The configuration or one of its files has mistakes, so nothing is changed. `mistakes` has \
-        all of them.";
+        all of them, for files with their lines.";
+    MessageRefused: UNPROCESSABLE_ENTITY, "message-refused",
+        "The broker does not publish the message. `detail` has the reason that a PUBACK would have, and \
+        the fault. The same message is refused again.";
     TooManyLogins: TOO_MANY_REQUESTS, "too-many-logins",
         "Five logins of the user from this address failed within a minute, or eighty with any names. Such \
         passwords are refused for five minutes. Valid tokens are admitted.";
+    QuotaExceeded: TOO_MANY_REQUESTS, "quota-exceeded",
+        "The message is not published, or not retained: each receiver has a full queue, or a limit of \
+        memory, disk, retained or delayed messages is reached. Publish it again later.";
     Busy: SERVICE_UNAVAILABLE, "busy",
         "Too many ask at once, or a thread of the broker did not answer in time. Ask again later.";
     NoRoom: SERVICE_UNAVAILABLE, "no-room",
@@ -109,8 +125,8 @@ problem_kinds! {
     Starting: SERVICE_UNAVAILABLE, "starting",
         "The broker starts, and clients cannot connect yet. Ask again later.";
     Unconfirmed: GATEWAY_TIMEOUT, "unconfirmed",
-        "A thread of the broker, or the disk, did not answer within 2 s. The action may have been \
-        carried out, or may still be; look before you try again.";
+        "A thread of the broker, or the disk, did not answer in time: 2 s for an action, 8 s for a \
+        message. It may have been carried out, or may still be; look before you try again.";
 }
 
 impl ProblemKind {

@@ -13,10 +13,13 @@ use actix_web::HttpRequest;
 use actix_web::error::QueryPayloadError;
 use actix_web::http::header::AUTHORIZATION;
 use actix_web::web::{QueryConfig, ReqData};
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use std::borrow::Borrow;
 use std::borrow::Cow;
-use std::fmt::{Display, LowerHex};
+use std::fmt::{self, Display, LowerHex};
+use std::marker::PhantomData;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
@@ -69,7 +72,7 @@ pub(super) fn caller(request: &HttpRequest, needed: Scope) -> Result<Caller, Fai
 /// # Errors
 /// The scope is too small.
 pub(super) fn permit(caller: &Caller, needed: Scope) -> Result<(), Failed> {
-    if caller.scope < needed { Err(Failed::Forbidden(needed)) } else { Ok(()) }
+    if caller.scope.includes(needed) { Ok(()) } else { Err(Failed::Forbidden(needed)) }
 }
 
 /// Returns the caller that the Unix socket, a token or the login of a browser proves.
@@ -189,6 +192,38 @@ pub(super) fn note_of(given: Option<String>) -> Result<String, Failed> {
     Ok(note)
 }
 
+/// A value that JSON has as an object. serde alone reads a struct from a list, too.
+#[derive(Debug, Default)]
+pub(super) struct Object<T>(pub(super) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Object<T>, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(fields))
+            }
+        }
+        from.deserialize_map(Fields(PhantomData)).map(Object)
+    }
+}
+
+/// Reads the JSON of a body. `form` is an example of it.
+///
+/// # Errors
+/// The body is no object of this form.
+pub(super) fn read_body<'a, T: Deserialize<'a>>(body: &'a [u8], form: &str) -> Result<T, Failed> {
+    let read: Result<Object<T>, _> = serde_json::from_slice(body);
+    read.map(|Object(read)| read)
+        .map_err(|error| Failed::Parameter(format!("the body must be like {form}: {error}")))
+}
+
 /// A time, such as `10s`.
 pub(super) struct DurationText;
 
@@ -207,7 +242,7 @@ impl ToSchema for DurationText {
 
 #[cfg(test)]
 mod tests {
-    use super::{Failed, cursor_to, named, named_once, place_of};
+    use super::{Failed, Object, cursor_to, named, named_once, place_of, read_body};
 
     #[test]
     fn a_cursor_leads_to_its_place_and_anything_else_is_refused() {
@@ -217,6 +252,18 @@ mod tests {
         for other in ["", "x", "-1", "100000000"] {
             assert!(matches!(place_of::<u32>(Some(other)), Err(Failed::Cursor)), "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_body_is_an_object_and_no_list_of_its_fields() {
+        #[derive(serde::Deserialize)]
+        struct Body {
+            #[serde(default)]
+            inner: Object<Vec<u8>>,
+        }
+        assert!(read_body::<Body>(b"{}", "{}").is_ok_and(|body| body.inner.0.is_empty()));
+        assert!(read_body::<Body>(b"[]", "{}").is_err());
+        assert!(read_body::<Body>(br#"{"inner": []}"#, "{}").is_err());
     }
 
     #[test]

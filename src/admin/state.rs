@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 /// Looks at the machine and the files of the broker. The call may block.
 pub type DoctorChecks = Arc<dyn Fn() -> Vec<Finding> + Send + Sync>;
@@ -44,6 +44,8 @@ pub(super) struct AdminState {
     checks: OnceLock<DoctorChecks>,
     /// The thread of the checks.
     checking: FileThread,
+    /// The thread that changes the file of credentials.
+    changing: FileThread,
     /// The addresses that the interface is bound to. A request must name one of these hosts.
     bound: Vec<SocketAddr>,
     scheme: Scheme,
@@ -71,6 +73,8 @@ pub(super) struct AdminState {
     waiting: Semaphore,
     /// Searches of all sessions.
     searches: OneAtATime,
+    /// One permit for each request that publishes.
+    publishing: Arc<Semaphore>,
     /// Checks of passwords.
     passwords: OneAtATime,
     failures: Mutex<LoginFailures>,
@@ -95,6 +99,12 @@ const SEARCHES: usize = 8;
 /// Time for the look at the machine and the files. A disk that hangs may take for ever.
 const CHECKS: Duration = Duration::from_secs(5);
 
+/// Requests that may publish at once. Each has a body of 1 MiB at most.
+const PUBLISHING: usize = 64;
+
+/// Time for a change of the file of credentials. A disk that hangs may take for ever.
+const CHANGE: Duration = Duration::from_secs(5);
+
 /// Passwords that may wait for their check, or be checked, at once.
 const PASSWORDS: usize = 8;
 
@@ -103,6 +113,11 @@ const PASSWORDS: usize = 8;
 pub(super) struct CallerTurn<'a> {
     _permit: SemaphorePermit<'a>,
     _place: SemaphorePermit<'a>,
+}
+
+/// The place of a request that publishes.
+pub(super) struct PublishPlace {
+    _permit: OwnedSemaphorePermit,
 }
 
 /// The turn of one caller to ask a shard, or to read the retained messages.
@@ -170,6 +185,7 @@ impl AdminState {
             observer: OnceLock::new(),
             checks: OnceLock::new(),
             checking: FileThread::new("homing-doctor", ReadLimits::both(CHECKS)),
+            changing: FileThread::new("homing-admin-ch", ReadLimits::both(CHANGE)),
             bound,
             scheme,
             terms: ArcSwap::from_pointee(terms),
@@ -190,6 +206,7 @@ impl AdminState {
             has_started: Notify::new(),
             turns,
             waiting: Semaphore::new(WAITING),
+            publishing: Arc::new(Semaphore::new(PUBLISHING)),
             searches: OneAtATime::new(SEARCHES),
             passwords: OneAtATime::new(PASSWORDS),
             failures: Mutex::default(),
@@ -211,6 +228,22 @@ impl AdminState {
     /// within a second for each caller before, also if the file hangs.
     pub(super) async fn look_at_credentials(&self) {
         self.credentials.look().await;
+    }
+
+    /// Returns the path of the file of credentials; `None` without one.
+    pub(super) fn credentials_path(&self) -> Option<PathBuf> {
+        self.credentials.path()
+    }
+
+    /// Changes the file of credentials on a thread for that.
+    ///
+    /// # Errors
+    /// The disk hangs, or another change is under way.
+    pub(super) async fn change_credentials<T: Send + 'static>(
+        &self,
+        change: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NotRead> {
+        self.changing.run(change).await
     }
 
     /// Returns true if a caller is still admitted. A caller does not outlive its credential. A user
@@ -373,6 +406,12 @@ impl AdminState {
     /// shards a thousand questions for a million sessions. Returns `None` if too many wait already.
     pub(super) async fn search(&self) -> Option<CallerTurn<'_>> {
         self.searches.turn().await
+    }
+
+    /// Returns a place to publish; `None` if too many publish already.
+    pub(super) fn publish_place(&self) -> Option<PublishPlace> {
+        let permit = Arc::clone(&self.publishing).try_acquire_owned().ok()?;
+        Some(PublishPlace { _permit: permit })
     }
 
     /// Waits for the turn to check a password. Returns `None` if too many wait already.

@@ -43,6 +43,30 @@ pub fn parse(file: &Path, content: &[u8]) -> Result<BanList, FileError> {
 
 const BLANK: [char; 2] = [' ', '\t'];
 
+/// A line of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BanLine<'a> {
+    /// `client`, `user`, `address` or `serial`.
+    pub kind: &'a str,
+    /// The client id, the user name, the network or the serial number.
+    pub value: &'a str,
+    /// The end of the ban, in milliseconds since 1970; `None` for no end.
+    pub until_ms: BanEnd,
+}
+
+impl BanLine<'_> {
+    /// Returns a line of a valid file; `None` for a comment and an empty line.
+    pub fn of(line: &str) -> Option<BanLine<'_>> {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            return None;
+        }
+        let (kind, rest) = line.split_once(BLANK)?;
+        let (value, until_ms) = value_and_end(rest.trim()).ok()?;
+        Some(BanLine { kind, value, until_ms })
+    }
+}
+
 fn parse_line(line: &str) -> Result<(Banned, BanEnd), String> {
     let (keyword, rest) = line.split_once(BLANK).unwrap_or((line, ""));
     let (value, end) = value_and_end(rest.trim())?;

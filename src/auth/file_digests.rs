@@ -26,6 +26,11 @@ impl FileDigests {
         self.0.borrow_mut().insert(file.to_owned(), digest);
     }
 
+    /// Returns true if a file had this digest when it was read.
+    pub fn has(&self, file: &Path, digest: Fingerprint) -> bool {
+        self.0.borrow().get(file) == Some(&digest)
+    }
+
     /// Returns true if a file has another content than in the reading `before`, or is not in it.
     pub fn has_changed(&self, file: &Path, before: &FileDigests) -> bool {
         self.0.borrow().get(file) != before.0.borrow().get(file)

@@ -5,7 +5,7 @@
 
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, fchmod, fchown, flock, fstat, fsync, openat,
-    renameat, unlinkat,
+    renameat, statat, unlinkat,
 };
 use rustix::fs::{CWD, Gid, Uid};
 use rustix::io::Errno;
@@ -27,6 +27,9 @@ pub enum ReplacementError {
         /// The kind of the file.
         what: &'static str,
     },
+    /// The file is not the one that was read any more.
+    #[error("{}: somebody else changed it meanwhile; nothing is written", .0.display())]
+    Changed(PathBuf),
     /// The system refuses.
     #[error("{}: cannot {action}: {cause}", .file.display())]
     System {
@@ -113,6 +116,19 @@ impl Replacement {
         result
     }
 
+    /// Returns true if nobody has changed the file since it was read. An editor takes no lock.
+    fn is_as_read(&self) -> bool {
+        let now = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        match (&self.present, now) {
+            (None, Err(Errno::NOENT)) => true,
+            (Some(Present { stat, .. }), Ok(now)) => {
+                let facts = |stat: &Stat| (stat.st_ino, stat.st_size, stat.st_mtime, stat.st_mtime_nsec);
+                facts(stat) == facts(&now)
+            }
+            _ => false,
+        }
+    }
+
     fn write(&self, temporary: &OsString, content: &[u8]) -> Result<(), ReplacementError> {
         let system = |action| move |cause: Errno| failed(&self.path, action, cause);
         // The name has the number of this process, so a file with this name is left of a dead one.
@@ -139,6 +155,9 @@ impl Replacement {
             action: "write a temporary file beside it",
             cause,
         })?;
+        if !self.is_as_read() {
+            return Err(ReplacementError::Changed(self.path.clone()));
+        }
         renameat(&self.directory, temporary, &self.directory, &self.name).map_err(system("replace it"))?;
         fsync(&self.directory).map_err(system("sync the directory"))
     }
@@ -213,6 +232,18 @@ mod tests {
         assert!(Replacement::begin(&directory.path().join("dangling")).is_err());
         assert!(Replacement::begin(directory.path()).is_err());
         assert!(Replacement::begin(&directory.path().join("no/such")).is_err());
+    }
+
+    #[test]
+    fn a_file_that_an_editor_changed_meanwhile_is_not_overwritten() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("passwd");
+        fs::write(&path, "one").unwrap();
+        let old = Replacement::begin(&path).unwrap();
+        fs::write(&path, "edited").unwrap();
+        assert!(matches!(old.commit(b"two"), Err(ReplacementError::Changed(_))));
+        assert_eq!(fs::read(&path).unwrap(), b"edited");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left beside it");
     }
 
     #[test]

@@ -116,6 +116,14 @@ impl ListenerPaths {
 }
 
 impl<T> ListenerFiles<T> {
+    /// Returns these files with another content of the broker's file, which is at this path.
+    pub(super) fn with_broker(&self, path: &Path, file: &Arc<T>) -> ListenerFiles<T> {
+        let of = |other: &PathBuf, old: &Arc<T>| Arc::clone(if *other == path { file } else { old });
+        let open = self.open.iter().map(|(name, other, old)| (name.clone(), other.clone(), of(other, old)));
+        let closed = self.closed.iter().map(|(other, old)| (other.clone(), of(other, old)));
+        ListenerFiles { broker: Some(Arc::clone(file)), open: open.collect(), closed: closed.collect() }
+    }
+
     /// Returns the file of the broker.
     pub(super) fn broker(&self) -> Option<&Arc<T>> {
         self.broker.as_ref()

@@ -1,10 +1,11 @@
 //! The files that the broker reads again while it runs: passwords, keys of tokens, ACL, bans, TLS.
 
+use super::file_edits::ParsedFile;
 use super::file_news::{FileKind, FileNews, counted, with_before};
 use super::handshake::entrance::Entrance;
 use super::handshake::reload::{NewTls, TlsReload};
 use super::listener_plan::ListenerPlan;
-use super::logins::{LoginFiles, Logins, PasswordFiles};
+use super::logins::{ChangedPasswords, LoginFiles, Logins, PasswordFiles};
 use super::message::{AclChanged, BansChanged, ConnectAuthenticator, PasswordsChanged, TlsChanged};
 use super::revocations::{RevocationTally, RevocationsUnderWay};
 use super::rule_files::RuleFiles;
@@ -16,6 +17,7 @@ use crate::access::bans::BanList;
 use crate::auth::ban_file;
 use crate::auth::file_digests::FileDigests;
 use crate::auth::password::decoy_secret::DecoySecret;
+use crate::auth::password::file::Fingerprint;
 use crate::clock;
 use crate::config::Config;
 use crate::file_thread::{FileThread, NotRead, ReadLimits, Retired};
@@ -31,6 +33,9 @@ use tracing::{error, info};
 /// Time for the configuration, and again for the files that it names.
 pub(super) const READ: ReadLimits =
     ReadLimits { operation: Duration::from_secs(5), whole: Duration::from_secs(60) };
+
+/// Time for all shards to take an ACL file that an operator changed.
+const TAKEN: Duration = Duration::from_secs(2);
 
 /// The files that may change while the broker runs, with the parts that use them.
 pub(super) struct LiveFiles {
@@ -203,13 +208,8 @@ impl LiveFiles {
             self.retired.keep(logins.passwords());
             let (changed, of_logins) = logins.replace(files, &has_changed);
             news.extend(of_logins);
-            if let Some((old, new)) = changed {
-                self.send_to_shards(|| PasswordsChanged {
-                    old: Arc::clone(&old),
-                    new: Arc::clone(&new),
-                    from: 0,
-                    tally: tally.clone(),
-                });
+            if let Some(changed) = changed {
+                self.disconnect_revoked(&changed, &tally);
             }
         }
         let acls = rules.put_in_force(plan);
@@ -222,7 +222,7 @@ impl LiveFiles {
         if let Some(bans) = bans.map(Arc::new) {
             // The shards alone have the list otherwise, and would free it.
             self.retired.keep(Arc::clone(&bans));
-            self.send_to_shards(|| BansChanged { bans: Arc::clone(&bans), from: 0, tally: tally.clone() });
+            self.put_bans_in_force(&bans, &tally);
             let numbers = |count: usize| counted(count, "ban");
             let path = self.bans.clone();
             news.push(FileNews {
@@ -236,6 +236,74 @@ impl LiveFiles {
             self.ban_count = bans.len();
         }
         (news, under_way)
+    }
+
+    /// Returns true if the file at a path had this fingerprint when it was read last.
+    pub(super) fn has_in_force(&self, path: &Path, version: Fingerprint) -> bool {
+        self.digests.has(path, version)
+    }
+
+    /// Puts a file in force that an operator has changed. Returns once every shard has it, with the
+    /// walks that disconnect clients. A shard that hangs takes it later.
+    pub(super) async fn put_edited_in_force(
+        &mut self,
+        path: &Path,
+        parsed: ParsedFile,
+        version: Fingerprint,
+        plan: &ListenerPlan,
+    ) -> RevocationsUnderWay {
+        let (tally, under_way) = RevocationTally::begin();
+        self.digests.note(path, version);
+        match parsed {
+            ParsedFile::Passwords(file) => {
+                let file = match &self.decoys {
+                    Some(secret) => file.with_decoys(secret),
+                    None => *file,
+                };
+                // Without an authenticator no listener asks for passwords.
+                if let Some(logins) = &self.logins {
+                    self.retired.keep(logins.passwords());
+                    let changed = logins.replace_passwords(path, file);
+                    self.disconnect_revoked(&changed, &tally);
+                }
+            }
+            ParsedFile::Acl(acl) => {
+                let rules = self.rules.with_broker(path, *acl);
+                let acls = rules.put_in_force(plan);
+                // A new address takes each message, also while its mailbox is full.
+                let taken = self.shards.iter().map(|shard| shard.clone().send(AclChanged(acls.clone())));
+                let taken: Vec<_> = taken.collect();
+                self.rules.all().for_each(|acl| self.retired.keep(Arc::clone(acl)));
+                self.rules = rules;
+                let all = async {
+                    for one in taken {
+                        let _ = one.await;
+                    }
+                };
+                let _ = tokio::time::timeout(TAKEN, all).await;
+            }
+            ParsedFile::Bans(bans) => {
+                let bans: Arc<BanList> = Arc::from(bans);
+                self.retired.keep(Arc::clone(&bans));
+                self.put_bans_in_force(&bans, &tally);
+                self.ban_count = bans.len();
+            }
+        }
+        under_way
+    }
+
+    /// Disconnects the users whose line in the password files has changed.
+    fn disconnect_revoked(&self, (old, new): &ChangedPasswords, tally: &RevocationTally) {
+        self.send_to_shards(|| PasswordsChanged {
+            old: Arc::clone(old),
+            new: Arc::clone(new),
+            from: 0,
+            tally: tally.clone(),
+        });
+    }
+
+    fn put_bans_in_force(&self, bans: &Arc<BanList>, tally: &RevocationTally) {
+        self.send_to_shards(|| BansChanged { bans: Arc::clone(bans), from: 0, tally: tally.clone() });
     }
 
     /// Reads the certificate of the HTTP interface again with those of the listeners.

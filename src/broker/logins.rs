@@ -128,6 +128,15 @@ impl Logins {
         Arc::clone(&self.authenticator.checks().passwords)
     }
 
+    /// Puts another content of `auth.password_file` in force, which is at this path. Returns the
+    /// password files before and after.
+    pub(super) fn replace_passwords(&self, path: &Path, file: PasswordFile) -> ChangedPasswords {
+        let old = self.authenticator.checks();
+        let new = Arc::new(old.passwords.with_broker(path, &Arc::new(file)));
+        self.authenticator.replace(Checks { passwords: Arc::clone(&new), ..Checks::clone(&old) });
+        (Arc::clone(&old.passwords), new)
+    }
+
     /// Puts the files in force. `has_changed` says if a path has another content than before.
     /// Returns the password files before and after, and each file.
     pub(super) fn replace(

@@ -46,6 +46,7 @@
 //! | `authenticator` | the queue and the threads that check passwords and tokens; their cache |
 //! | `logins` | the authenticator with its files, at start and reload |
 //! | [`reload`], `live_files` | the configuration and its files, read again while the broker runs |
+//! | [`file_edits`] | files about clients that operators change |
 //! | [`file_news`], [`revocations`] | changes of files; clients that a reload disconnects |
 //! | `storage` | the store at the start: recovered sessions to their shards |
 //! | `bind` | the sockets of the listeners |
@@ -70,6 +71,7 @@ pub mod connection;
 mod driver;
 mod dump;
 pub mod events;
+pub mod file_edits;
 pub mod file_news;
 #[cfg(test)]
 mod fixture;

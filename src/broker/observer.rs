@@ -3,8 +3,9 @@
 //! The view is cheap to clone and may live on any thread. Figures come from counters that the
 //! shards report once a second, so reading them costs the shards nothing.
 
+use super::file_edits::{ClientFile, ClientFileContent, FileEdit, FileEdited, NotEdited};
 use super::open_listener::ListenerDirectory;
-use super::question::{AskShard, CommandShard, ShardAnswer, TraceShard};
+use super::question::{AskShard, CommandShard, PublishInShard, ShardAnswer, TraceShard};
 use super::reload::{ReloadMode, Reloaded};
 use super::shard_actor::ShardActor;
 use super::signals::Request;
@@ -13,7 +14,9 @@ use crate::config::KeyInForce;
 use crate::expiry::actor::ExpiryActor;
 use crate::expiry::message::CountKeys;
 use crate::expiry::queue::WheelCount;
+use crate::mqtt::packet::ReasonCode;
 use crate::operators::command::Command;
+use crate::operators::publish_command::{NotPublished, PublishCommand};
 use crate::operators::query::Query;
 use crate::shard::observe::trace::TraceWatch;
 use crate::shard::{SharedState, shard_of};
@@ -85,6 +88,26 @@ impl Observer {
         self.request(Request::Configuration).await
     }
 
+    /// Changes a file about clients, and puts it in force, after the reloads that were asked for
+    /// before.
+    ///
+    /// # Errors
+    /// The broker stops. The inner error says why the file is not changed.
+    pub async fn edit_file(&self, edit: FileEdit) -> Result<Result<FileEdited, NotEdited>, NoAnswer> {
+        self.request(|reply| Request::EditFile(edit, reply)).await
+    }
+
+    /// Returns the content of a file about clients.
+    ///
+    /// # Errors
+    /// The broker stops. The inner error says why the file is not read.
+    pub async fn read_file(
+        &self,
+        file: ClientFile,
+    ) -> Result<Result<ClientFileContent, NotEdited>, NoAnswer> {
+        self.request(|reply| Request::ReadFile(file, reply)).await
+    }
+
     /// Sends a request to the supervisor. Returns the reply.
     async fn request<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Result<T, NoAnswer> {
         let requests = self.requests.as_ref().and_then(WeakSender::upgrade).ok_or(NoAnswer)?;
@@ -114,6 +137,20 @@ impl Observer {
         C: Command<Outcome: Send> + Send + 'static,
     {
         self.send(shard, CommandShard(command)).await?.ok_or(NoAnswer)
+    }
+
+    /// Publishes a message of an operator in a shard. Returns once the message is routed there. The
+    /// returned answer comes when a client would get its PUBACK, and fails if the broker ends.
+    ///
+    /// # Errors
+    /// There is no such shard, it does not answer within two seconds, or the broker stops. The
+    /// message may be published all the same. The inner error says why it is not published.
+    pub async fn publish(
+        &self,
+        shard: usize,
+        command: PublishCommand,
+    ) -> Result<Result<oneshot::Receiver<ReasonCode>, NotPublished>, NoAnswer> {
+        self.send(shard, PublishInShard(command)).await
     }
 
     /// Asks a shard. Ask one question at a time: a mailbox takes any number of them, and the shard

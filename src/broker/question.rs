@@ -1,12 +1,15 @@
 //! Questions and commands of operators to one shard, and the answers with facts of the sockets.
 
+use crate::mqtt::packet::ReasonCode;
 use crate::operators::command::Command;
+use crate::operators::publish_command::{NotPublished, PublishCommand};
 use crate::operators::query::{Query, QueryAnswer};
 use crate::session::outbound::stall::Stall;
 use crate::shard::clients::slots::SessionId;
 use crate::shard::observe::trace::TraceWatch;
 use actix::Message;
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 /// Asks a shard. The answer comes after the turn that is under way.
 #[derive(Clone, Debug)]
@@ -23,6 +26,15 @@ pub struct CommandShard<C>(pub C);
 
 impl<C: Command<Outcome: 'static>> Message for CommandShard<C> {
     type Result = Option<C::Outcome>;
+}
+
+/// Publishes a message of an operator in a shard. The answer comes in two parts: the first when the
+/// message is routed, the second when a client would get its PUBACK.
+#[derive(Clone, Debug)]
+pub struct PublishInShard(pub PublishCommand);
+
+impl Message for PublishInShard {
+    type Result = Result<oneshot::Receiver<ReasonCode>, NotPublished>;
 }
 
 /// The answer of a shard.

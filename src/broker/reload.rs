@@ -6,6 +6,7 @@
 
 use super::connect_limits::LiveLimits;
 use super::events::EventLog;
+use super::file_edits::{self, ClientFile, ClientFileContent, FileEdit, FileEdited, NotEdited, WrittenFile};
 use super::file_news::FileNews;
 use super::listener_plan::ListenerPlan;
 use super::live_files::{LiveFiles, NewFiles};
@@ -27,6 +28,7 @@ use crate::store::writer::ToStore;
 use actix::Addr;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tracing::{info, warn};
 
@@ -188,6 +190,44 @@ impl Reload {
     /// Reads the files of TLS again if one of them changed.
     pub(super) async fn check_tls_files(&mut self) {
         self.files.check_tls_files(&self.listeners.entrances()).await;
+    }
+
+    /// Reads one of the files about clients.
+    ///
+    /// # Errors
+    /// The configuration names none, or it cannot be read.
+    pub(super) async fn read_file(&self, file: ClientFile) -> Result<ClientFileContent, NotEdited> {
+        let path = file.path(&self.config)?;
+        let read = self.reading.run(move || file_edits::read(path)).await.map_err(NotEdited::Hangs)??;
+        let is_in_force = self.files.has_in_force(&read.path, read.version);
+        Ok(ClientFileContent { is_in_force, ..read })
+    }
+
+    /// Changes one of the files about clients, and puts it in force.
+    ///
+    /// # Errors
+    /// The file is unchanged, and what is in force, too. If the disk hangs, nobody knows.
+    pub(super) async fn edit_file(&mut self, edit: FileEdit) -> Result<FileEdited, NotEdited> {
+        let (key, mode, path) = (edit.file.key(), edit.mode, edit.file.path(&self.config)?);
+        let (given_up, of_thread) = (Arc::new(AtomicBool::new(false)), path.clone());
+        let seen = Arc::clone(&given_up);
+        let written = self.reading.run(move || file_edits::write(&of_thread, edit, &seen)).await;
+        let written = written.map_err(|hangs| {
+            given_up.store(true, Ordering::Relaxed);
+            NotEdited::Hangs(hangs)
+        });
+        let WrittenFile { parsed, version, is_changed } = written??;
+        let mut edited = FileEdited { is_changed, version, disconnected: Revoked::default() };
+        if mode == ReloadMode::Check || self.files.has_in_force(&path, version) {
+            return Ok(edited);
+        }
+        let plan = self.listeners.plan(&self.config);
+        let under_way = self.files.put_edited_in_force(&path, parsed, version, &plan).await;
+        edited.disconnected = wait_for(under_way, WALKS).await;
+        let (file, disconnected) = (path.display(), &edited.disconnected);
+        info!(event = "config.file_changed", key, %file, "an operator changed the file, and it is in force: {disconnected}");
+        self.files.retired.free();
+        Ok(edited)
     }
 
     /// Reads everything again, and puts it in force if nothing has a mistake.

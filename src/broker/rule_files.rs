@@ -47,6 +47,11 @@ impl RuleFiles {
         Ok(RuleFiles { paths, files })
     }
 
+    /// Returns these files with another content of `acl.file`, which is at this path.
+    pub(super) fn with_broker(&self, path: &Path, acl: Acl) -> RuleFiles {
+        RuleFiles { paths: self.paths.clone(), files: self.files.with_broker(path, &Arc::new(acl)) }
+    }
+
     /// Puts the rules of each listener in force, and returns all of them for the shards. A closed
     /// entrance keeps its own file, unless it shares its rules with an open listener.
     pub(super) fn put_in_force(&self, plan: &ListenerPlan) -> AclFiles {

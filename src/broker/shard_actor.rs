@@ -12,7 +12,7 @@ use crate::broker::message::{
     AclChanged, Adopt, BansChanged, ConnectAuthenticator, ConnectPeers, DelayedPage, Page, PasswordsChanged,
     PeerTurn, SettingsChanged, StartTimers, Stop, StoredUpTo, TlsChanged,
 };
-use crate::broker::question::{AskShard, CommandShard, TraceShard};
+use crate::broker::question::{AskShard, CommandShard, PublishInShard, TraceShard};
 use crate::broker::sys::SysTopics;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{ExpiredDeadline, ExpiredDeadlines};
@@ -294,6 +294,18 @@ impl<C: Command<Outcome: 'static>> Handler<CommandShard<C>> for ShardActor {
     fn handle(&mut self, command: CommandShard<C>, _: &mut Context<ShardActor>) -> Self::Result {
         let (outcome, committed) = self.driver.carry_out(&command.0);
         Box::pin(async move { committed.wait().await.then_some(outcome) })
+    }
+}
+
+impl Handler<PublishInShard> for ShardActor {
+    type Result = <PublishInShard as Message>::Result;
+
+    fn handle(
+        &mut self,
+        PublishInShard(command): PublishInShard,
+        _: &mut Context<ShardActor>,
+    ) -> Self::Result {
+        self.driver.publish(&command)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The signals of the process. SIGTERM and SIGINT stop the broker, SIGHUP reads the configuration
 //! again, and SIGUSR1 requests a dump.
 
+use super::file_edits::{ClientFile, ClientFileContent, FileEdit, FileEdited, NotEdited};
 use super::reload::{ConfigReader, ListenerWatcher, ReloadMode, Reloaded, SettingsWatcher};
 use crate::config::{KeyInForce, KeySources};
 use crate::log::stderr;
@@ -23,6 +24,10 @@ pub(super) enum Request {
     /// Reads the configuration and its files again. An error has all mistakes, and nothing was
     /// changed.
     Reload(ReloadMode, oneshot::Sender<Result<Reloaded, Vec<String>>>),
+    /// Changes a file about clients, and puts it in force.
+    EditFile(FileEdit, oneshot::Sender<Result<FileEdited, NotEdited>>),
+    /// The content of a file about clients.
+    ReadFile(ClientFile, oneshot::Sender<Result<ClientFileContent, NotEdited>>),
     /// Every key of the configuration with the value in force.
     Configuration(oneshot::Sender<Vec<KeyInForce>>),
     /// The way to read the configuration again, and the sources of the values in force.

@@ -230,6 +230,8 @@ impl Supervisor {
             match request {
                 Some(Request::Dump(reply)) => drop(reply.send(self.dump().await)),
                 Some(Request::Reload(mode, reply)) => drop(reply.send(self.reload.run(mode).await)),
+                Some(Request::EditFile(edit, reply)) => drop(reply.send(self.reload.edit_file(edit).await)),
+                Some(Request::ReadFile(file, reply)) => drop(reply.send(self.reload.read_file(file).await)),
                 Some(Request::ReadBy(reader, sources)) => {
                     (self.reload.reader, self.reload.sources) = (Some(reader), sources);
                 }

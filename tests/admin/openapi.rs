@@ -95,6 +95,7 @@ impl Described {
 /// Returns a path with something in place of the parts in braces.
 fn filled(path: &str) -> String {
     path.replace("{id}", "nobody")
+        .replace("{name}", "nobody")
         .replace("{mid}", "e1")
         .replace("{number}", "77")
         .replace("{letter}", "1-1")
@@ -167,6 +168,18 @@ fn every_answer_is_as_the_description_says() {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     let objective = "[[slo]]\nname = \"pumps\"\ntopic = \"pumps/#\"\nwithin = \"100ms\"\ntarget = 0.9\n";
     file.write_all(objective.as_bytes()).expect("a write");
+    let files = tempfile::tempdir().expect("a directory");
+    let everything = "topic readwrite #\ntopic readwrite $dead/#\ntopic readwrite $homing/#\n";
+    for (section, key, name, text) in [
+        ("auth", "password_file", "passwd", ""),
+        ("acl", "file", "acl", everything),
+        ("bans", "file", "bans", ""),
+    ] {
+        let named = files.path().join(name);
+        std::fs::write(&named, text).expect("a file");
+        let line = format!("[{section}]\n{key} = \"{}\"\n", named.display());
+        file.write_all(line.as_bytes()).expect("a write");
+    }
     let path = file.path().to_str().expect("text");
     let mut api = Described::start(&["--config", path, "--set", "limits.in_flight=2"]);
     let order =
@@ -272,6 +285,8 @@ fn act(api: &mut Described) {
     api.expect(204, "DELETE", "/api/v1/clients/{id}", "/api/v1/clients/pump");
     api.expect(204, "DELETE", "/api/v1/retained", "/api/v1/retained?topic=lamps/1");
     act_on_letters(api);
+    publish(api);
+    manage(api);
     api.expect(200, "POST", "/api/v1/login/code", "/api/v1/login/code");
     api.broker.add_user("ann", "operator");
     let login = json!({ "user": "ann", "password": "sesame" }).to_string();
@@ -287,6 +302,50 @@ fn act(api: &mut Described) {
 }
 
 /// Asks for the dead letters and the delayed message, and removes them.
+/// Changes users, rules, bans and tokens.
+fn manage(api: &mut Described) {
+    let (user, ann) = ("/api/v1/users/{name}", "/api/v1/users/ann");
+    let mut put = |path, asked, body: Value| api.ask("PUT", path, asked, &body.to_string()).0;
+    assert_eq!(put(user, ann, json!({ "password": "sesame" })), 200);
+    assert_eq!(put(user, ann, json!({ "password": "" })), 400);
+    assert_eq!(put("/api/v1/acl", "/api/v1/acl", json!({ "text": "user ann\ntopic a\n" })), 200);
+    assert_eq!(put("/api/v1/acl", "/api/v1/acl?version=0", json!({ "text": "" })), 412);
+    assert_eq!(put("/api/v1/acl", "/api/v1/acl?dry_run=true", json!({ "text": "user\n" })), 422);
+    assert_eq!(api.get("/api/v1/users", "")["users"][0]["name"], "ann");
+    api.expect(200, "GET", user, ann);
+    api.expect(200, "DELETE", user, ann);
+    api.expect(404, "DELETE", user, ann);
+    assert_eq!(api.get("/api/v1/acl", "")["text"], "user ann\ntopic a\n");
+    let bans = "/api/v1/bans";
+    let ban = json!({ "kind": "client", "value": "test-*", "for": "1h" });
+    assert_eq!(api.ask("POST", bans, bans, &ban.to_string()).0, 200);
+    assert_eq!(api.ask("POST", bans, bans, &json!({ "kind": "user", "value": "a\nb" }).to_string()).0, 400);
+    assert_eq!(api.get(bans, "")["bans"][0]["value"], "test-*");
+    let asked = format!("{bans}?kind=client&value=test-*");
+    api.expect(200, "DELETE", bans, &asked);
+    api.expect(404, "DELETE", bans, &asked);
+    let tokens = "/api/v1/tokens";
+    let token = json!({ "name": "telemetry", "scope": "publisher", "expires": "1d" });
+    assert_eq!(api.ask("POST", tokens, tokens, &token.to_string()).0, 201);
+    assert!(api.get(tokens, "")["tokens"][0].is_object());
+    api.expect(204, "DELETE", "/api/v1/tokens/{name}", "/api/v1/tokens/telemetry");
+}
+
+/// Publishes, and is refused.
+fn publish(api: &mut Described) {
+    let (one, many) = ("/api/v1/publish", "/api/v1/publish/bulk");
+    for (body, status) in [
+        (json!({ "topic": "pumps/9/set", "payload": "on" }), 200),
+        (json!({ "topic": "$SYS/x" }), 422),
+        (json!({ "topic": 1 }), 400),
+    ] {
+        assert_eq!(api.ask("POST", one, one, &body.to_string()).0, status, "{body}");
+        let messages = json!({ "messages": [body] });
+        let status = if status == 400 { 400 } else { 200 };
+        assert_eq!(api.ask("POST", many, many, &messages.to_string()).0, status, "{messages}");
+    }
+}
+
 fn act_on_letters(api: &mut Described) {
     let id = |row: &Value| row["id"].as_str().map(ToOwned::to_owned).expect("an id");
     let parked = api.get("/api/v1/dead-letters", "?cause=parked&receiver=pump&topic=pumps/%23&limit=1");

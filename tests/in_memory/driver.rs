@@ -7,6 +7,7 @@ use homing::access::strikes::StrikeRule;
 use homing::expiry::deadline::{DeadlineKind, Registration};
 use homing::mqtt::charge::Budget;
 use homing::mqtt::packet::ProtocolVersion;
+use homing::operators::publish_command::PublicationAnswer;
 use homing::persistence::records::{Batch, EntryNumber, Lsn, ReadEntry, Record, RetainedRecord, StoredEntry};
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::routing::subscription_tree::ShardId;
@@ -177,6 +178,8 @@ pub struct MemoryDriver {
     pub trace_steps: Vec<TraceStep>,
     /// The events about refused requests.
     pub refusals: Vec<Refusal>,
+    /// The answers to messages of operators.
+    pub answers: Vec<PublicationAnswer>,
 }
 
 impl MemoryDriver {
@@ -222,6 +225,7 @@ impl MemoryDriver {
             auth_requests: Vec::new(),
             trace_steps: Vec::new(),
             refusals: Vec::new(),
+            answers: Vec::new(),
         }
     }
 
@@ -506,6 +510,7 @@ impl MemoryDriver {
             batches,
             trace_steps,
             refusals,
+            answers,
             ..
         } = self;
         let later = Later::default();
@@ -519,6 +524,7 @@ impl MemoryDriver {
             batches,
             trace_steps,
             refusals,
+            answers,
             later,
         };
         let result = call(&mut shards[at], now, &mut io);
@@ -581,6 +587,7 @@ struct ShardIo<'a> {
     auth_requests: &'a mut Vec<(usize, AuthRequest)>,
     trace_steps: &'a mut Vec<TraceStep>,
     refusals: &'a mut Vec<Refusal>,
+    answers: &'a mut Vec<PublicationAnswer>,
     writes: &'a mut Vec<LinkId>,
     batches: &'a mut Vec<Batch>,
     later: Later,
@@ -672,6 +679,10 @@ impl Io for ShardIo<'_> {
 
     fn authenticate(&mut self, request: AuthRequest) {
         self.auth_requests.push((self.shard, request));
+    }
+
+    fn answer_operator(&mut self, answer: PublicationAnswer) {
+        self.answers.push(answer);
     }
 
     fn trace(&mut self, steps: TraceSteps) {

@@ -30,6 +30,7 @@
 //! | `names` | names, topics and filters at their limits, charged by their bytes |
 //! | `objectives` | delivery objectives: the end of each delivery counts once |
 //! | `where_truth` | random messages in random states, and what `where` says of them |
+//! | `publish` | messages that operators publish, and when they are answered |
 //! | `bulk` | commands of operators about many things |
 //! | `traces` | traces of operators, and that they change nothing |
 //!
@@ -65,6 +66,7 @@ mod names;
 mod objectives;
 mod paused;
 mod peers;
+mod publish;
 mod questions;
 mod rates;
 mod refusals;

@@ -48,6 +48,7 @@ fn a_password_is_set_changed_checked_and_deleted() {
 
     let changed = passwd(&["-b"], &file, &["ann", "other"], "");
     assert!(changed.stdout.ends_with("changed user \"ann\"\n"), "{}", changed.stdout);
+    assert!(changed.stderr.ends_with("changes the file and the broker at once\n"), "{}", changed.stderr);
     assert_eq!(passwd(&["--check", "--stdin"], &file, &["ann"], "other").code, Some(0));
     let wrong = passwd(&["--check", "--stdin"], &file, &["ann"], "secret");
     assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(1), ""));
@@ -64,7 +65,8 @@ fn a_device_gets_a_random_secret() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("passwd");
     let outcome = passwd(&["-c", "--device"], &file, &["pump-7"], "");
-    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+    assert_eq!((outcome.code, outcome.stderr.lines().count()), (Some(0), 1), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("after `homing ctl reload`"), "what is left to do: {}", outcome.stderr);
     let secret = outcome.stdout.trim_end();
     assert_eq!(secret.len(), 43, "256 bits in base64: {secret}");
     let text = fs::read_to_string(&file).expect("a file");

@@ -10,6 +10,7 @@ use homing::expiry::deadline::{DeadlineKind, Registration};
 use homing::expiry::queue::{DeadlineKey, ExpiryQueue, More};
 use homing::expiry::slot::SlotSpace;
 use homing::mqtt::packet::{ProtocolVersion, ReasonCode};
+use homing::operators::publish_command::PublicationAnswer;
 use homing::persistence::records::{Batch, RetainedRecord};
 use homing::routing::subscription_tree::ShardId;
 use homing::session::drops::DropReason;
@@ -149,6 +150,8 @@ impl Io for ShardIo<'_> {
     fn resume(&mut self, id: ConnectionId) {
         self.later.resume.push(id);
     }
+
+    fn answer_operator(&mut self, _: PublicationAnswer) {}
 
     fn trace(&mut self, _: TraceSteps) {}
 

@@ -66,6 +66,11 @@ impl CredentialFile {
         self.file.known.load_full()
     }
 
+    /// Returns the path of the file; `None` for no file.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        self.file.path.load_full().map(|path| PathBuf::clone(&path))
+    }
+
     /// Returns why the file on the disk is not in force, as of the last [`Self::look`]; `None` if
     /// it is.
     pub(crate) fn refused(&self) -> Option<Arc<String>> {

@@ -9,7 +9,7 @@
 //! - `edit`: changes of the file.
 //! - [`token_command`], [`user_command`]: `homing admin-token` and `homing admin-user`.
 
-mod edit;
+pub(super) mod edit;
 pub(super) mod file;
 pub mod token_command;
 pub mod user_command;

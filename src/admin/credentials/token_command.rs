@@ -7,7 +7,7 @@ use crate::auth::random::random_text;
 use crate::clock::unix_millis;
 use crate::time::duration;
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Flags of `homing admin-token`.
@@ -18,7 +18,8 @@ pub struct TokenArguments {
     /// The name of the token, which the log shows
     #[arg(required_unless_present = "list")]
     name: Option<String>,
-    /// The scope of the token: viewer looks, operator acts on clients, admin changes the broker
+    /// The scope of the token: publisher publishes, viewer looks, operator acts on clients, admin
+    /// changes the broker
     #[arg(long, default_value = "viewer")]
     scope: Scope,
     /// The time after which the token is refused, such as 30d [default: never]
@@ -36,7 +37,7 @@ pub struct TokenArguments {
 ///
 /// # Errors
 /// The text is no duration, or it is zero or more than a hundred years.
-fn lifetime(text: &str) -> Result<Duration, String> {
+pub(in crate::admin) fn lifetime(text: &str) -> Result<Duration, String> {
     let time = duration::parse(text).map_err(|error| error.to_string())?;
     let is_allowed = (Duration::from_secs(1)..=Duration::from_hours(36_525 * 24)).contains(&time);
     if is_allowed { Ok(time) } else { Err("it must be 1s to 36525d".to_owned()) }
@@ -55,14 +56,44 @@ pub fn run(arguments: &TokenArguments) -> Result<String, CredentialError> {
     let name = name.as_deref().unwrap_or_default();
     check_name(name)?;
     if *delete {
-        replace(file, name, None)?;
+        remove_token(file, name)?;
         return Ok("deleted".to_owned());
     }
-    let token = format!("{TOKEN_PREFIX}{}", *random_text()?);
-    let end = expires.map(|time| format!(":{}", end_text(unix_millis() + 1_000 * time.as_secs())));
-    let line = line_of(name, *scope, &secret_of_token(&token)) + &end.unwrap_or_default();
-    replace(file, name, Some(line))?;
-    Ok(token)
+    NewToken { name: name.to_owned(), scope: *scope, expires: *expires }.make(file)
+}
+
+/// A token that is to be made.
+#[derive(Clone, Debug)]
+pub(in crate::admin) struct NewToken {
+    pub(in crate::admin) name: String,
+    pub(in crate::admin) scope: Scope,
+    /// The time after which it is refused; `None` for never.
+    pub(in crate::admin) expires: Option<Duration>,
+}
+
+impl NewToken {
+    /// Makes the token, and stores its digest in the file. Returns the token. A credential of the
+    /// same name is replaced.
+    ///
+    /// # Errors
+    /// The name is not possible, the file has a mistake, or the system refuses.
+    pub(in crate::admin) fn make(&self, file: &Path) -> Result<String, CredentialError> {
+        let NewToken { name, scope, expires } = self;
+        check_name(name)?;
+        let token = format!("{TOKEN_PREFIX}{}", *random_text()?);
+        let end = expires.map(|time| format!(":{}", end_text(unix_millis() + 1_000 * time.as_secs())));
+        let line = line_of(name, *scope, &secret_of_token(&token)) + &end.unwrap_or_default();
+        replace(file, name, Some(line))?;
+        Ok(token)
+    }
+}
+
+/// Removes the credential of a name from the file.
+///
+/// # Errors
+/// The file has no such name or a mistake, or the system refuses.
+pub(in crate::admin) fn remove_token(file: &Path, name: &str) -> Result<(), CredentialError> {
+    replace(file, name, None)
 }
 
 /// Returns a line for each token and user.

@@ -1,6 +1,8 @@
 //! `homing ctl`: asks a running broker through its Unix socket or a URL, and acts on clients.
 
+mod acl;
 mod actions;
+mod bans;
 mod client;
 mod dead_letters;
 mod dropped;
@@ -9,11 +11,14 @@ mod error;
 mod http;
 mod listings;
 mod messages;
+mod publish;
 mod settings;
 mod status;
 mod text;
+mod tokens;
 mod topics;
 pub mod trace;
+mod users;
 mod wheel;
 
 pub(crate) use super::routes::doctor::{CheckRow, DoctorAnswer};
@@ -73,9 +78,23 @@ enum CtlCommand {
     Inflight(MessageFlags),
     /// List the queue of a client, with the reason why each message waits
     Queue(MessageFlags),
+    /// Publish a message, and say what its PUBACK would say
+    Publish(publish::PublishFlags),
     /// List, republish or delete stored dead letters
     #[command(subcommand)]
     DeadLetters(DeadLettersCommand),
+    /// List, set or remove the users of clients
+    #[command(subcommand)]
+    Users(users::UsersCommand),
+    /// Show, check or replace the rules for clients
+    #[command(subcommand)]
+    Acl(acl::AclCommand),
+    /// List, add or remove bans
+    #[command(subcommand)]
+    Bans(bans::BansCommand),
+    /// List, add or remove the tokens of the HTTP interface
+    #[command(subcommand)]
+    Tokens(tokens::TokensCommand),
     /// Print a link that logs a browser in, once and within a minute
     Dashboard,
     /// Show the deadlines by the time in which they are due
@@ -87,6 +106,9 @@ enum CtlCommand {
         /// Number of actions at most
         #[arg(long, default_value_t = 100)]
         limit: usize,
+        /// The requests that published messages, which are left out otherwise
+        #[arg(long)]
+        published: bool,
     },
     #[command(flatten)]
     Actions(ActionCommand),
@@ -114,10 +136,16 @@ pub fn run(arguments: &CtlArguments, broker: &BrokerEndpoint) -> Result<String, 
         CtlCommand::Client { id } => print.answer(get(&client_path(id, ""))?, client::client_text)?,
         CtlCommand::Inflight(flags) => return messages::run(flags, "inflight", broker, print),
         CtlCommand::Queue(flags) => return messages::run(flags, "queue", broker, print),
-        CtlCommand::Audit { limit } => {
-            print.answer(get(&format!("/api/v1/audit?limit={limit}"))?, listings::audit_table)?
-        }
+        CtlCommand::Audit { limit, published } => print.answer(
+            get(&format!("/api/v1/audit?limit={limit}&published={published}"))?,
+            listings::audit_table,
+        )?,
         CtlCommand::DeadLetters(command) => return dead_letters::run(command, broker, print),
+        CtlCommand::Publish(flags) => return publish::run(flags, broker, print),
+        CtlCommand::Users(command) => return users::run(command, broker, print),
+        CtlCommand::Acl(command) => return acl::run(command, broker, print),
+        CtlCommand::Bans(command) => return bans::run(command, broker, print),
+        CtlCommand::Tokens(command) => return tokens::run(command, broker, print),
         CtlCommand::Dashboard => return dashboard(broker, print),
         CtlCommand::Wheel => print.answer(get("/api/v1/expiry")?, wheel::text)?,
         CtlCommand::Slo => print.answer(get("/api/v1/slo")?, listings::objectives_table)?,

@@ -5,7 +5,7 @@ use super::openapi::body_schema::BodySchema;
 use crate::admin::access::Scope;
 use crate::admin::failed::Failed;
 use crate::admin::pages::page::PageResult;
-use crate::admin::state::AdminState;
+use crate::admin::state::{AdminState, PublishPlace};
 use actix_web::http::Method;
 use actix_web::web::{Bytes, Data, Path, Query, ReqData, method};
 use actix_web::{FromRequest, Handler, HttpRequest, HttpResponse, Responder, Route};
@@ -90,6 +90,7 @@ pub(super) trait Argument: FromRequest + 'static {
 }
 
 impl Argument for HttpRequest {}
+impl Argument for PublishPlace {}
 impl Argument for Data<AdminState> {}
 impl<T: 'static> Argument for Path<T> where Path<T>: FromRequest {}
 impl<T: Clone + 'static> Argument for ReqData<T> {}
@@ -157,6 +158,7 @@ arguments!(A);
 arguments!(A B);
 arguments!(A B C);
 arguments!(A B C D);
+arguments!(A B C D E);
 
 fn row<F, A>(name: &'static str, path: &'static str, who: RouteAdmission, handler: F) -> ApiRoute
 where

@@ -14,6 +14,10 @@ pub(crate) struct AuditParameters {
     /// Number of rows at most.
     #[schema(minimum = 1, maximum = 1000, default = 100, example = 10)]
     limit: Option<usize>,
+    /// True for the requests that published messages, which are left out otherwise.
+    #[serde(default)]
+    #[schema(default = false, example = true)]
+    published: bool,
 }
 
 /// The last actions.
@@ -26,5 +30,7 @@ pub(crate) struct Audit {
 /// Returns the last actions, the newest first.
 pub(crate) async fn audit(asked: Query<AuditParameters>, state: State) -> JsonAnswer<Audit> {
     let limit = limit_of(asked.limit, 100, KEPT)?;
-    Ok(Json(Audit { actions: state.audit().last(limit) }))
+    let audit = state.audit();
+    let actions = if asked.published { audit.last_published(limit) } else { audit.last(limit) };
+    Ok(Json(Audit { actions }))
 }

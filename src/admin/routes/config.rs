@@ -4,13 +4,11 @@
 use super::json_answer::JsonAnswer;
 use crate::admin::commands::{self, ReloadEnd, UNDER_WAY};
 use crate::admin::failed::Failed;
-use crate::admin::problem::{problem_of, respond};
-use crate::admin::problem_kind::ProblemKind;
 use crate::admin::request::{Asker, note_of};
 use crate::admin::state::State;
 use crate::broker::file_news::{FileKind, FileNews};
 use crate::broker::reload::{ReloadMode, Reloaded};
-use crate::broker::revocations::RevokedBy;
+use crate::broker::revocations::{Revoked, RevokedBy};
 use crate::config::{KeyChange, KeyInForce, ListenerChange, ReloadEffect, Shadowed};
 use actix_web::HttpResponse;
 use actix_web::web::{Json, Query};
@@ -54,19 +52,24 @@ pub(crate) async fn reload(
 ) -> Result<HttpResponse, Failed> {
     let ReloadParameters { dry_run, note } = asked.into_inner();
     let note = note_of(note)?;
-    let mode = match dry_run.as_deref() {
-        Some("true") => ReloadMode::Check,
-        None | Some("false") => ReloadMode::Apply,
-        Some(other) => {
-            let what = format!("dry_run is {other:?}, and must be true or false");
-            return Err(Failed::Parameter(what));
-        }
-    };
+    let mode = read_dry_run(dry_run.as_deref())?;
     Ok(match commands::reload(&state, &caller, mode, &note).await? {
         ReloadEnd::Done(reloaded) => HttpResponse::Ok().json(ReloadAnswer::of(reloaded)),
-        ReloadEnd::Refused(mistakes) => refused(&mistakes),
+        ReloadEnd::Refused(mistakes) => return Err(Failed::Mistakes(mistakes)),
         ReloadEnd::UnderWay => HttpResponse::Accepted().json(UnderWay { detail: UNDER_WAY.into() }),
     })
+}
+
+/// Reads the parameter `dry_run`.
+///
+/// # Errors
+/// The word is neither of the two.
+pub(super) fn read_dry_run(word: Option<&str>) -> Result<ReloadMode, Failed> {
+    match word {
+        Some("true") => Ok(ReloadMode::Check),
+        None | Some("false") => Ok(ReloadMode::Apply),
+        Some(other) => Err(Failed::Parameter(format!("dry_run is {other:?}, and must be true or false"))),
+    }
 }
 
 /// The keys of the configuration.
@@ -166,21 +169,19 @@ impl ReloadAnswer {
             listeners: listeners.into_iter().map(listener).collect(),
             shadowed,
             files: files.into_iter().map(file).collect(),
-            disconnected: Disconnected {
-                total: disconnected.total(),
-                passwords: disconnected.clients(RevokedBy::Passwords),
-                tls: disconnected.clients(RevokedBy::Tls),
-                bans: disconnected.clients(RevokedBy::Bans),
-                complete: !disconnected.is_under_way,
-            },
+            disconnected: Disconnected::of(&disconnected),
         }
     }
 }
 
-/// Returns a problem (RFC 9457) with a list of mistakes.
-fn refused(mistakes: &[String]) -> HttpResponse {
-    let (kind, detail) = (ProblemKind::ConfigInvalid, format!("nothing is changed: {}", mistakes.join("; ")));
-    let mut problem = problem_of(kind, kind.facts().status, &detail);
-    problem.mistakes = Some(mistakes.to_vec());
-    respond(&problem)
+impl Disconnected {
+    pub(super) fn of(revoked: &Revoked) -> Disconnected {
+        Disconnected {
+            total: revoked.total(),
+            passwords: revoked.clients(RevokedBy::Passwords),
+            tls: revoked.clients(RevokedBy::Tls),
+            bans: revoked.clients(RevokedBy::Bans),
+            complete: !revoked.is_under_way,
+        }
+    }
 }

@@ -1,8 +1,10 @@
 //! The paths of the HTTP interface for programs: health, metrics and `/api/v1`.
 
+pub(super) mod acl;
 mod actions;
 mod api_route;
 pub(super) mod audit;
+pub(super) mod bans;
 mod client_fields;
 pub(super) mod clients;
 pub(super) mod config;
@@ -22,11 +24,14 @@ pub(super) mod openapi;
 mod overview;
 mod overview_detail;
 mod problems;
+pub(super) mod publish;
 pub(super) mod slo;
 pub(super) mod slow;
+pub(super) mod tokens;
 pub(super) mod topics;
 mod trace_events;
 pub(super) mod traces;
+pub(super) mod users;
 pub(super) mod whereabouts;
 
 use super::access::Scope;
@@ -41,7 +46,7 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::guard::fn_guard;
 use actix_web::http::header::{ALLOW, HeaderValue};
 use actix_web::middleware::{Next, from_fn};
-use actix_web::web::{self, ServiceConfig, route};
+use actix_web::web::{self, PayloadConfig, ServiceConfig, route};
 use actix_web::{Error, HttpMessage, Resource, Route};
 use api_route::Content::{self, Document, Text};
 use api_route::{ApiRoute, RouteAdmission, delete, get, post, put};
@@ -52,6 +57,7 @@ use utoipa::ToSchema;
 
 const EVERYBODY: RouteAdmission = RouteAdmission::Everybody;
 const READER: RouteAdmission = RouteAdmission::Reader;
+const PUBLISHER: RouteAdmission = RouteAdmission::Scope(Scope::Publisher);
 const VIEWER: RouteAdmission = RouteAdmission::Scope(Scope::Viewer);
 const OPERATOR: RouteAdmission = RouteAdmission::Scope(Scope::Operator);
 const ADMIN: RouteAdmission = RouteAdmission::Scope(Scope::Admin);
@@ -59,6 +65,9 @@ const ADMIN: RouteAdmission = RouteAdmission::Scope(Scope::Admin);
 /// The path of the sessions that come first by a figure. A client may be called `top`, too, so the
 /// path means the listing only with the parameter `by`.
 const TOP: &str = "/api/v1/clients/top";
+
+/// The beginnings of the paths that take a larger body than the others.
+const LARGE: [&str; 2] = ["/api/v1/publish", "/api/v1/acl"];
 
 /// The content of an answer that a handler writes itself.
 fn body<T: Serialize + ToSchema>() -> Content {
@@ -240,6 +249,56 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
             they wait. One of them must be named. With a topic filter, subscriptions and \
             retained messages are left out.",
         ),
+        post("/api/v1/publish", PUBLISHER, publish::one)
+            .says("Publishes a message. The answer comes when a client would get its PUBACK.")
+            .body::<publish::MessageOrder>()
+            .refuses(&[422, 429]),
+        post("/api/v1/publish/bulk", PUBLISHER, publish::many)
+            .says(
+                "Publishes up to 256 messages in their order. Each has its own answer. A mistake in the \
+            form of one refuses all.",
+            )
+            .body::<publish::Messages>(),
+        get("/api/v1/users", OPERATOR, users::list)
+            .says("The users of clients in `auth.password_file`, by name, in pages. No hashes.")
+            .refuses(&[409, 422]),
+        get("/api/v1/users/{name}", OPERATOR, users::one).says("One user of clients.").refuses(&[409, 422]),
+        put("/api/v1/users/{name}", ADMIN, users::set)
+            .says(
+                "Adds a user of clients, or changes its password. The file is written and in force then, \
+            and connections with another password have ended.",
+            )
+            .body::<users::UserOrder>()
+            .refuses(&[409, 422]),
+        delete("/api/v1/users/{name}", ADMIN, users::remove)
+            .says("Removes a user of clients from the file, and ends its connections.")
+            .refuses(&[409, 422]),
+        get("/api/v1/acl", ADMIN, acl::show)
+            .says("The text of `acl.file`, with its version as `ETag`.")
+            .gives(200, "The text.", body::<acl::AclAnswer>())
+            .refuses(&[409]),
+        put("/api/v1/acl", ADMIN, acl::set)
+            .says("Replaces the text of `acl.file` and puts it in force, or checks it.")
+            .body::<acl::AclOrder>()
+            .refuses(&[409, 412, 422]),
+        get("/api/v1/bans", OPERATOR, bans::list)
+            .says("The clients that may not enter, in the order of `bans.file`, in pages.")
+            .refuses(&[409]),
+        post("/api/v1/bans", OPERATOR, bans::add)
+            .says("Bans, and disconnects whom the ban concerns. One of the same kind and value is replaced.")
+            .body::<bans::BanOrder>()
+            .refuses(&[409, 422]),
+        delete("/api/v1/bans", OPERATOR, bans::remove).says("Removes a ban.").refuses(&[404, 409, 422]),
+        get("/api/v1/tokens", ADMIN, tokens::list)
+            .says("The tokens and users of this interface, without their secrets."),
+        post("/api/v1/tokens", ADMIN, tokens::make)
+            .says("Makes a token of this interface, and shows it once. One of the same name is replaced.")
+            .gives(201, "The token.", body::<tokens::TokenMade>())
+            .body::<tokens::TokenOrder>()
+            .refuses(&[409, 422]),
+        delete("/api/v1/tokens/{name}", ADMIN, tokens::remove)
+            .says("Removes a token or a user of this interface.")
+            .refuses(&[409, 422]),
         get("/api/v1/audit", ADMIN, audit::audit).says("The last actions of operators, the newest first."),
         delete("/api/v1/connections", OPERATOR, actions::disconnect_many).says(
             "Disconnects the clients of a user, a listener or a prefix. Their sessions \
@@ -265,6 +324,8 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
     for methods in ROUTES.chunk_by(|one, next| one.path == next.path) {
         let allowed: Vec<&str> = methods.iter().map(|one| one.method).collect();
         let all = resource(methods[0].path, &allowed.join(", "));
+        let is_large = LARGE.iter().any(|beginning| methods[0].path.starts_with(beginning));
+        let all = if is_large { all.app_data(PayloadConfig::new(publish::BODY)) } else { all };
         let all = if methods[0].path == TOP { all.guard(fn_guard(clients::asks_for_top)) } else { all };
         app.service(methods.iter().fold(all, |all, one| all.route(admitted(one))));
     }

@@ -77,9 +77,13 @@ Examples:
   homing passwd --check /etc/homing/passwd     check the file
   homing passwd -H pbkdf2 FILE USER            a hash that mosquitto 2.0 reads, too";
 
+/// The last line after each change. It goes to standard error, because a secret may be all that
+/// standard output has.
+const EFFECTIVE: &str = "a running broker uses it after `homing ctl reload`; `homing ctl users` changes the file and the broker at once";
+
 /// Kinds of hash that the command writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum HashChoice {
+pub enum HashChoice {
     /// For people: slow to guess. 20 ms for each login
     Argon2id,
     /// As mosquitto 2.x writes it. 0.4 ms for each login
@@ -194,27 +198,34 @@ impl PasswdArguments {
 
     /// Hashes a password with a random salt.
     fn hash(&self, password: &str) -> Result<PasswordHash, PasswdError> {
-        if password.is_empty() {
-            return Err(PasswdError::Password(
-                "a password is empty, and the broker refuses the empty password",
-            ));
+        hash_as(self.hash_choice(), self.iterations, password)
+    }
+}
+
+/// Returns the hash of a password with a random salt. `iterations` are those of pbkdf2; `None` for
+/// the usual ones. Takes 20 ms for argon2id.
+///
+/// # Errors
+/// The password cannot be stored so, or the system has no randomness.
+pub fn hash_as(
+    choice: HashChoice,
+    iterations: Option<u32>,
+    password: &str,
+) -> Result<PasswordHash, PasswdError> {
+    secret::check(password)?;
+    let bytes = password.as_bytes();
+    match choice {
+        HashChoice::Argon2id => hash_for_people(password),
+        HashChoice::Pbkdf2 => {
+            let iterations = iterations.unwrap_or(PBKDF2_ITERATIONS);
+            let salt = random::<PBKDF2_SALT>()?;
+            Ok(PasswordHash::Pbkdf2(Pbkdf2Hash::create(bytes, iterations, salt.as_slice())))
         }
-        let bytes = password.as_bytes();
-        match self.hash_choice() {
-            HashChoice::Argon2id => hash_for_people(password),
-            HashChoice::Pbkdf2 => {
-                let iterations = self.iterations.unwrap_or(PBKDF2_ITERATIONS);
-                let salt = random::<PBKDF2_SALT>()?;
-                Ok(PasswordHash::Pbkdf2(Pbkdf2Hash::create(bytes, iterations, salt.as_slice())))
-            }
-            HashChoice::Scram if !password.is_ascii() => Err(PasswdError::Password(
-                "scram needs a password of ASCII characters, because clients change others before they hash them; \
-                 take another password, or -H argon2id",
-            )),
-            HashChoice::Scram => {
-                Ok(PasswordHash::Scram(ScramHash::create(bytes, random::<SALT>()?.as_slice())))
-            }
-        }
+        HashChoice::Scram if !password.is_ascii() => Err(PasswdError::Password(
+            "scram needs a password of ASCII characters, because clients change others before they hash them; \
+             take another password, or -H argon2id",
+        )),
+        HashChoice::Scram => Ok(PasswordHash::Scram(ScramHash::create(bytes, random::<SALT>()?.as_slice()))),
     }
 }
 
@@ -284,10 +295,11 @@ fn hash_plain_passwords(arguments: &PasswdArguments) -> Result<Report, PasswdErr
 fn write(replacement: Replacement, file: &Path, lines: &PasswordLines) -> Result<Report, PasswdError> {
     let text = lines.to_text();
     replacement.commit(text.as_bytes())?;
-    let warnings = match PasswordFile::parse(file, text.as_bytes()) {
+    let mut warnings = match PasswordFile::parse(file, text.as_bytes()) {
         Ok(_) => Vec::new(),
         Err(error) => error.lines(),
     };
+    warnings.push(EFFECTIVE.to_owned());
     Ok(Report { lines: Vec::new(), warnings, is_sound: true })
 }
 

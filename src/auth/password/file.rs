@@ -166,6 +166,11 @@ impl PasswordFile {
         self.users.len()
     }
 
+    /// Iterates over the users with the kinds of their hashes, in no order.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, HashKind)> {
+        self.users.iter().map(|(user, record)| (&**user, record.hash.cost().kind))
+    }
+
     /// Returns the number of users with a hash of this kind. Linear in the number of users.
     pub fn count(&self, kind: HashKind) -> usize {
         self.users.values().filter(|record| record.hash.cost().kind == kind).count()
@@ -183,7 +188,7 @@ impl Fingerprint {
     }
 
     /// Returns the fingerprint of these bytes.
-    pub(in crate::auth) fn of_bytes(text: &[u8]) -> Fingerprint {
+    pub fn of_bytes(text: &[u8]) -> Fingerprint {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest(&SHA256, text).as_ref());
         Fingerprint(bytes)

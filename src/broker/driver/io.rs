@@ -1,11 +1,13 @@
 //! The I/O of one shard under actix: writes to sockets, and messages to the other parts.
 
+use super::answers::AwaitedAnswers;
 use super::destinations::Destinations;
 use super::handles::Handles;
 use crate::broker::connection::{ConnectionDriver, ConnectionNotice};
 use crate::broker::events::EventListeners;
 use crate::clock;
 use crate::expiry::deadline::Registration;
+use crate::operators::publish_command::PublicationAnswer;
 use crate::persistence::records::{Batch, RetainedRecord};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbox::Outbox;
@@ -36,6 +38,8 @@ pub(super) struct DriverIo<'a, D: ConnectionDriver> {
     pub(super) write_buffer: &'a RefCell<Vec<u8>>,
     /// Counts the MQTT bytes that are written.
     pub(super) traffic: &'a Traffic,
+    /// The operators that wait for answers to their messages.
+    pub(super) answers: &'a AwaitedAnswers,
     /// Delay of the latest batch of expired deadlines.
     pub(super) tick_late: Duration,
 }
@@ -142,6 +146,10 @@ impl<D: ConnectionDriver> Io for DriverIo<'_, D> {
             let address = peer.and_then(|handle| handle.peer.socket_address());
             authenticator.ask(clock::now(), request, address.map(|address| address.ip()));
         }
+    }
+
+    fn answer_operator(&mut self, answer: PublicationAnswer) {
+        self.answers.answer(answer);
     }
 
     fn trace(&mut self, steps: TraceSteps) {

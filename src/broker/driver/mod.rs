@@ -14,10 +14,12 @@
 //! | `revocation` | bans and certificates of connected clients |
 //! | `operators` | questions and commands of operators |
 //! | `commits` | answers that wait for a commit |
+//! | `answers` | answers to messages that operators published |
 //! | `handles` | the open connections, by slot |
 //! | `destinations` | peers, expiry actor and store |
 //! | `flusher` | wakes the task that runs the turns |
 
+mod answers;
 mod commits;
 mod connection_calls;
 mod destinations;
@@ -47,6 +49,7 @@ use crate::shard::login::listener_terms::ListenerTerms;
 use crate::shard::{ConnectionId, Shard};
 use crate::time::Instant;
 use actix::Addr;
+use answers::AwaitedAnswers;
 use commits::CommitWaits;
 use destinations::Destinations;
 use flusher::FlusherWaker;
@@ -83,6 +86,7 @@ pub struct ShardDriver {
     statistics: Arc<BrokerStatistics>,
     traffic: Traffic,
     commits: CommitWaits,
+    answers: AwaitedAnswers,
     /// True once the broker stops: sockets that come now are closed.
     stopping: Cell<bool>,
     /// Notified when the last connection is closed.
@@ -113,6 +117,7 @@ impl ShardDriver {
             statistics,
             traffic: Traffic::default(),
             commits: CommitWaits::default(),
+            answers: AwaitedAnswers::default(),
             stopping: Cell::new(false),
             emptied: Notify::new(),
             tick_late: Cell::default(),
@@ -320,6 +325,7 @@ impl ShardDriver {
             listeners: &self.listeners,
             write_buffer: &self.write_buffer,
             traffic: &self.traffic,
+            answers: &self.answers,
             tick_late: self.tick_late.get(),
         }
     }

@@ -5,9 +5,12 @@ use super::commits::AwaitedCommit;
 use crate::broker::dump::{Diagnosis, SESSIONS, ShardInspection};
 use crate::broker::question::{ShardAnswer, SocketFacts};
 use crate::clock;
+use crate::mqtt::packet::ReasonCode;
 use crate::operators::command::Command;
 use crate::operators::longest_wait::LongestWait;
+use crate::operators::publish_command::{NotPublished, PublishCommand};
 use crate::operators::query::{Query, QueryAnswer, SessionSummary};
+use tokio::sync::oneshot;
 
 impl ShardDriver {
     /// Returns the part of a dump that is about this shard. Diagnoses the socket of each listed
@@ -47,6 +50,16 @@ impl ShardDriver {
             _ => Vec::new(),
         };
         ShardAnswer { answer, sockets }
+    }
+
+    /// Publishes a message of an operator. Returns the answer, which comes when a client would get
+    /// its PUBACK.
+    ///
+    /// # Errors
+    /// The message is not published.
+    pub fn publish(&self, command: &PublishCommand) -> Result<oneshot::Receiver<ReasonCode>, NotPublished> {
+        let (number, _) = self.carry_out(command);
+        Ok(self.answers.wait_for(number?))
     }
 
     /// Carries out a command of an operator. The caller answers once the returned commit has

@@ -27,6 +27,7 @@
 //! | [`command`] | a command to one shard, and its result |
 //! | [`client_commands`] | commands about one client |
 //! | [`message_commands`] | commands about messages that no session has |
+//! | [`publish_command`] | the command to publish a message |
 //! | [`bulk_commands`] | commands about many connections, dead letters or messages |
 
 pub mod budget;
@@ -40,6 +41,7 @@ pub mod longest_wait;
 pub mod message_commands;
 pub mod message_search;
 mod message_summary;
+pub mod publish_command;
 pub mod query;
 pub mod receivers;
 pub mod redelivery;

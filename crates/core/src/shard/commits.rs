@@ -53,6 +53,9 @@ impl Shard {
         match gate {
             ReportTo::Here { session, token } => self.gate_answered(now, session, token, outcome),
             ReportTo::OrphanedQueue => self.routes.orphaned_queue_answered(now, outcome, &mut self.core),
+            ReportTo::Operator(number) => {
+                self.core.unanswered.answer(number, outcome, &mut self.core.effects);
+            }
             ReportTo::Peer { shard, number, index } => {
                 if let Some(peer) = self.core.peers.peer(shard) {
                     peer.send_late(number, index, outcome);

@@ -3,7 +3,7 @@
 
 use crate::mqtt::message::Parts;
 use crate::mqtt::outcome::Outcome;
-use crate::mqtt::packet::{QoS, ReasonCode};
+use crate::mqtt::packet::{Publish, QoS, ReasonCode};
 use crate::persistence::letter::{LetterPlace, StoredLetter};
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::{Matches, SessionSlot};
@@ -21,12 +21,14 @@ use crate::shard::delivery::own_messages::own_parts;
 use crate::shard::delivery::publication::Publication;
 use crate::shard::features::delayed::DelayedPlace;
 use crate::shard::features::letter_keeping;
+use crate::shard::features::unanswered::PublicationNumber;
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::view::ShardView;
 use crate::time::Instant;
 
 pub(crate) use crate::shard::delivery::fans::MatchExtent;
+pub use crate::shard::delivery::operator_publish::NotPublished;
 pub(crate) use crate::shard::delivery::own_publications::OwnProgress;
 pub(crate) use crate::shard::delivery::publication::{Target, merge};
 
@@ -229,6 +231,15 @@ impl ShardControl<'_> {
         let drops_before = core.counters.drops.total();
         let outcome = core.deliver(self.now, target, &mut publication);
         outcome == Outcome::Taken && core.counters.drops.total() == drops_before
+    }
+
+    /// Publishes a message of the operator `publisher`.
+    pub(crate) fn publish(
+        &mut self,
+        publish: &Publish<'_>,
+        publisher: &str,
+    ) -> Result<PublicationNumber, NotPublished> {
+        self.shard.publish_for_operator(self.now, publish, publisher)
     }
 
     /// Publishes the message of a letter to the receivers of its topic.

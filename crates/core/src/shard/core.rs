@@ -25,6 +25,7 @@ use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::delivery::drops::DropReceiver;
 use crate::shard::durability::gates::Durability;
 use crate::shard::features::dead_letters::DeadLetters;
+use crate::shard::features::unanswered::UnansweredPublications;
 use crate::shard::observe::gauges::ClientFigures;
 use crate::shard::observe::tracer::{Recorder, Tracer};
 use crate::shard::peers::Peers;
@@ -49,6 +50,7 @@ pub(crate) struct Core {
     pub(super) peers: Peers,
     pub(super) durability: Durability,
     pub(super) dead_letters: DeadLetters,
+    pub(super) unanswered: UnansweredPublications,
     pub(super) counters: Counters,
     pub(super) figures: ClientFigures,
     pub(super) tracer: Tracer,
@@ -67,6 +69,7 @@ impl Core {
             connections: Connections::new(&settings),
             dead_letters: DeadLetters::new(sessions.rules().keep_dead_letters()),
             sessions,
+            unanswered: UnansweredPublications::default(),
             peers: Peers::new(here, shards),
             durability: Durability::default(),
             counters: Counters::new(&settings.objectives),

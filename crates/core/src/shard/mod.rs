@@ -17,6 +17,7 @@
 //! |---|---|
 //! | inputs: `Shard` | `inputs`, [`turn::io`] (the turn), `clients/receive`, `clients/read_ahead` |
 //! | a packet | `clients/connect`, `login/auth_exchange`, `delivery/publish`, `rules/mounted`, |
+//! | | `delivery/operator_publish`, |
 //! | | `subscriptions/subscribe`, `subscriptions/suback` |
 //! | a portion | `delivery/fan_out`, [`clients::deadlines`] |
 //! | one batch of a peer | `peers/inbound` |

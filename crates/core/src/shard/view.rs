@@ -81,6 +81,12 @@ impl<'a> ShardView<'a> {
         &self.shard.core.settings.session.send
     }
 
+    /// Returns the largest packet in bytes that the broker takes, at a listener without a bound of
+    /// its own.
+    pub(crate) fn packet_size(self) -> u32 {
+        self.shard.core.settings.session.connect.packet_size
+    }
+
     /// Returns the operator's rules about redelivery.
     pub(crate) fn redelivery_rules(self) -> &'a Rules {
         self.shard.core.sessions.rules()

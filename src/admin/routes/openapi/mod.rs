@@ -98,6 +98,7 @@ const SHARED_PARAMETERS: &[(&str, &str, &str, &str)] = &[
     ),
     ("mid", "path", "The message, as `inflight` and `queue` name it.", "e1"),
     ("number", "path", "The number of the trace.", "1"),
+    ("name", "path", "The name.", "ann"),
     ("slug", "path", "The end of the `type` of an error.", "busy"),
     ("delayed", "path", "The `id` of the delayed message, as the listing has it.", "0-7530-40-5a"),
     ("letter", "path", "The `id` of the dead letter, as the listing has it.", "18c2f3a1b00-40"),

@@ -83,7 +83,7 @@ impl Fan {
         (self.outcome, self.full) = (routed.outcome, routed.full);
         self.held += publication.held;
         self.gates += routed.gates;
-        if let PublicationOrigin::Client(published) = &mut self.origin {
+        if let PublicationOrigin::Publisher(published) = &mut self.origin {
             published.dead_letters |= shard.core.begin_for_dead_letters();
             published.expect(routed.gates, &mut shard.core);
         }
@@ -105,7 +105,7 @@ impl Fan {
     fn end(self, now: Instant, publication: &mut Publication<'_>, shard: &mut Shard) {
         let Fan { origin, mut matches, outcome, gates, full, .. } = self;
         match origin {
-            PublicationOrigin::Client(published) => {
+            PublicationOrigin::Publisher(published) => {
                 published.end(now, publication, Routed { outcome, gates, full }, shard);
             }
             PublicationOrigin::PeerBatch => {

@@ -11,7 +11,6 @@ use crate::persistence::records::{SessionKey, TransactionNumber};
 use crate::persistence::rows::Body;
 use crate::routing::retained::SetMark;
 use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, ShardSet, Walk};
-use crate::session::inbound::AckToken;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::delivery::own_publications::publisher;
 use crate::shard::peers::peer_batch::{PeerBatch, Publisher, ReportTo};
@@ -56,8 +55,8 @@ pub(crate) struct Fan {
 /// The source of a publication. The source is informed when the publication is complete.
 #[derive(Debug)]
 pub(crate) enum PublicationOrigin {
-    /// A client of this shard. The client's connection is paused meanwhile.
-    Client(Published),
+    /// A client of this shard, whose connection is paused meanwhile, or an operator.
+    Publisher(Published),
     /// The peer batch that is being taken apart.
     PeerBatch,
     /// The broker. Nothing is informed.
@@ -235,12 +234,13 @@ impl Fans {
     }
 }
 
-/// A client's PUBLISH that is being routed.
+/// A PUBLISH of a client, or a message of an operator, that is being routed.
 #[derive(Debug)]
 pub(crate) struct Published {
-    pub connection: ConnectionId,
-    /// The session and the token of the pending acknowledgement; `None` at QoS 0.
-    pub token: Option<(SessionId, AckToken)>,
+    /// The connection of the client; `None` for an operator.
+    pub connection: Option<ConnectionId>,
+    /// The pending acknowledgement; `None` at QoS 0.
+    pub gate: Option<ReportTo>,
     /// The Packet Identifier that is recorded with the publication. Only a QoS 2 PUBLISH of a
     /// stored session has one.
     pub incoming: Option<(SessionKey, PacketId)>,

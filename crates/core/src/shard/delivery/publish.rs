@@ -34,7 +34,8 @@ const LOOKED_AT: usize = 64;
 
 /// The refusal of a payload that exceeds `limits.payload_size`. "Packet too large" is no code of
 /// PUBACK and PUBREC.
-const TOO_LARGE: (ReasonCode, DropReason) = (ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, DropReason::TooLarge);
+pub(super) const TOO_LARGE: (ReasonCode, DropReason) =
+    (ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, DropReason::TooLarge);
 
 /// 5.0 [MQTT-3.2.2-14] binds the client.
 const RETAIN_REFUSED: Violation = Violation {
@@ -55,8 +56,45 @@ pub(crate) struct ClientPublish<'a> {
 
 /// Returns the bytes of the message that a PUBLISH makes: topic, payload and forwarded properties.
 /// `topic` is an argument, because the packet may have a Topic Alias in its place.
-fn message_bytes(publish: &Publish<'_>, topic: &str) -> usize {
+pub(super) fn message_bytes(publish: &Publish<'_>, topic: &str) -> usize {
     topic.len() + publish.payload.len() + publish.properties.forwarded.len()
+}
+
+/// Returns true if the payload exceeds `limits.payload_size`.
+pub(super) fn is_too_large(publish: &Publish<'_>, core: &Core) -> bool {
+    publish.payload.len() > core.settings.session.payload_size
+}
+
+/// Returns why nobody may publish such a message, or `None` if somebody may.
+#[inline]
+pub(super) fn refused_as(
+    publish: &Publish<'_>,
+    topic: &str,
+    core: &Core,
+) -> Option<(ReasonCode, DropReason)> {
+    if let Some(cause) = core.settings.topic_refusal(topic) {
+        let deep = cause == DropReason::TopicTooDeep;
+        let reason = if deep { ReasonCode::TOPIC_NAME_INVALID } else { ReasonCode::NOT_AUTHORIZED };
+        return Some((reason, cause));
+    }
+    is_too_large(publish, core).then_some(TOO_LARGE)
+}
+
+/// Returns why memory or disk has no room for a message, or `None` if there is room.
+#[inline]
+pub(super) fn refused_for_want(
+    publish: &Publish<'_>,
+    topic: &str,
+    core: &Core,
+) -> Option<(ReasonCode, DropReason)> {
+    if !core.shared.is_short() {
+        return None;
+    }
+    // A PUBLISH that erases a retained message frees memory.
+    let frees = if publish.retain && publish.payload.is_empty() { core.shared.frees(topic) } else { 0 };
+    let bytes = message_bytes(publish, topic);
+    let want = core.admits(Change::Publish { qos: publish.qos, bytes, frees }).err()?;
+    Some((ReasonCode::QUOTA_EXCEEDED, want.cause()))
 }
 
 impl<'a> ClientPublish<'a> {
@@ -143,6 +181,12 @@ impl<'a> ClientPublish<'a> {
         self.publish_admitted(shard, &mut publication)
     }
 
+    /// Returns the place to which the outcome is reported; `None` at QoS 0.
+    #[inline]
+    fn gate(&self) -> Option<ReportTo> {
+        self.token.map(|(session, token)| ReportTo::Here { session, token })
+    }
+
     /// Begins to follow the PUBLISH, if a trace names its client or its topic. Cold, so that a
     /// routed PUBLISH pays one comparison; inlined, the function costs 8 instructions more.
     #[cold]
@@ -152,7 +196,7 @@ impl<'a> ClientPublish<'a> {
 
     /// Retains the message if the PUBLISH asks for it, routes it, and acknowledges the PUBLISH.
     fn publish_admitted(&self, shard: &mut Shard, publication: &mut Publication<'_>) -> Flow {
-        let ClientPublish { now, connection: id, session, publish, token } = *self;
+        let ClientPublish { now, connection: id, session, publish, .. } = *self;
         let is_identified = publish.qos == QoS::ExactlyOnce;
         let incoming = if is_identified { self.record_incoming(&shard.core) } else { None };
         let mut waits = incoming.is_some();
@@ -180,7 +224,7 @@ impl<'a> ClientPublish<'a> {
                 return self.refuse_publish(shard, publication.parts.topic, reason, None);
             }
         }
-        publication.gate = token.map(|(session, token)| ReportTo::Here { session, token });
+        publication.gate = self.gate();
         let mut matches = shard.routes.router.take_matches();
         let matched = shard.routes.match_at_once(publication.parts.topic, &mut matches, &mut shard.core);
         if matched == MatchExtent::All && matches.is_empty() {
@@ -191,7 +235,10 @@ impl<'a> ClientPublish<'a> {
         }
         // Built where it is used: for nearly every PUBLISH it is not.
         let qos = publish.qos;
-        let of = || Published { connection: id, token, incoming, waits, qos, dead_letters: false };
+        let of = || {
+            let (connection, gate) = (Some(id), self.gate());
+            Published { connection, gate, incoming, waits, qos, dead_letters: false }
+        };
         let routed = match matched {
             MatchExtent::All => shard.routes.route_matched(
                 now,
@@ -206,7 +253,7 @@ impl<'a> ClientPublish<'a> {
             Ok(routed) => routed,
             Err(extent) => {
                 let origin = Published { dead_letters: shard.core.begin_for_dead_letters(), ..of() };
-                let origin = PublicationOrigin::Client(origin);
+                let origin = PublicationOrigin::Publisher(origin);
                 shard.fans.fan_out(publication, extent, matches, origin, &mut shard.core);
                 self.publish_on(shard, refused, publication.held);
                 return Flow::Continue;
@@ -350,30 +397,13 @@ impl<'a> ClientPublish<'a> {
     /// 5.0 client, and the drop reason is counted.
     fn refusal(&self, core: &mut Core, topic: &str) -> Option<(ReasonCode, DropReason)> {
         let ClientPublish { publish, .. } = *self;
-        if let Some(cause) = core.settings.topic_refusal(topic) {
-            let deep = cause == DropReason::TopicTooDeep;
-            let reason = if deep { ReasonCode::TOPIC_NAME_INVALID } else { ReasonCode::NOT_AUTHORIZED };
-            return Some((reason, cause));
-        }
-        if self.is_too_large(core) {
-            return Some(TOO_LARGE);
+        if let Some(refusal) = refused_as(publish, topic, core) {
+            return Some(refusal);
         }
         if core.access.are_on() && !self.may_write(core, topic) {
             return Some((ReasonCode::NOT_AUTHORIZED, DropReason::NotAuthorized));
         }
-        if !core.shared.is_short() {
-            return None;
-        }
-        // A PUBLISH that erases a retained message frees memory.
-        let frees = if publish.retain && publish.payload.is_empty() { core.shared.frees(topic) } else { 0 };
-        let bytes = message_bytes(publish, topic);
-        let want = core.admits(Change::Publish { qos: publish.qos, bytes, frees }).err()?;
-        Some((ReasonCode::QUOTA_EXCEEDED, want.cause()))
-    }
-
-    /// Returns true if the payload exceeds `limits.payload_size`.
-    fn is_too_large(&self, core: &Core) -> bool {
-        self.publish.payload.len() > core.settings.session.payload_size
+        refused_for_want(publish, topic, core)
     }
 
     /// Returns true if the client may publish to a topic.
@@ -404,16 +434,19 @@ impl<'a> ClientPublish<'a> {
         let denied = shard.core.access.are_on()
             && delayed_topic(topic).is_some_and(|target| !self.may_write(&mut shard.core, target));
         let kept = match shard.core.admits(Change::Delayed { bytes }) {
-            _ if self.is_too_large(&shard.core) => Err(TOO_LARGE),
+            _ if is_too_large(publish, &shard.core) => Err(TOO_LARGE),
             _ if denied => Err((ReasonCode::NOT_AUTHORIZED, DropReason::NotAuthorized)),
             Err(want) => Err((ReasonCode::QUOTA_EXCEEDED, want.cause())),
-            Ok(()) => shard.delayed.keep(now, self.session, publish, topic, &mut shard.core),
+            Ok(()) => {
+                let owner = shard.core.owner_of(self.session);
+                shard.delayed.keep(now, owner, publish, topic, &mut shard.core)
+            }
         };
         if let Err((reason, cause)) = kept {
             return self.refuse_publish(shard, topic, reason, Some(cause));
         }
         self.record_incoming(&shard.core);
-        let gates = shard.core.durability.gate_publisher(self.token, None);
+        let gates = shard.core.durability.gate_publisher(self.gate(), None);
         let routed = Routed { outcome: Outcome::Taken, gates, full: ShardSet::EMPTY };
         self.answer_publisher(shard, routed, None);
         Flow::Continue
@@ -536,10 +569,15 @@ fn resolve_topic_alias(
 impl Published {
     /// Adds `gates` to the gates that the acknowledgement waits for.
     pub(crate) fn expect(&self, gates: u32, core: &mut Core) {
-        if let Some((session, token)) = self.token
-            && let Some(session_entry) = core.sessions.get_mut(session)
-        {
-            session_entry.session.receiver.expect(token, gates);
+        match self.gate {
+            Some(ReportTo::Here { session, token }) => {
+                if let Some(session_entry) = core.sessions.get_mut(session) {
+                    session_entry.session.receiver.expect(token, gates);
+                }
+            }
+            Some(ReportTo::Operator(number)) => core.unanswered.expect(number, gates),
+            // Neither of them is a publisher.
+            Some(ReportTo::OrphanedQueue | ReportTo::Peer { .. }) | None => {}
         }
     }
 
@@ -559,18 +597,25 @@ impl Published {
         }
         let more = self.end_transaction(publication, &routed, &mut shard.core);
         self.expect(more, &mut shard.core);
-        if !routed.full.is_empty() {
-            shard.core.wait_for_peers(now, self.connection, routed.full);
+        if let Some(connection) = self.connection.filter(|_| !routed.full.is_empty()) {
+            shard.core.wait_for_peers(now, connection, routed.full);
         }
-        if let Some((session, token)) = self.token {
-            shard.gate_answered(now, session, token, routed.outcome);
+        if let Some(gate) = self.gate {
+            shard.answer_gate(now, gate, routed.outcome);
         }
-        shard.core.unpause(now, self.connection, Pause::Work);
+        if let Some(connection) = self.connection {
+            shard.core.unpause(now, connection, Pause::Work);
+        }
     }
 
     /// Ends the transaction of a routed PUBLISH. Returns the number of gates that this adds to the
     /// acknowledgement: 1 if a commit must come first, else 0.
-    fn end_transaction(&self, publication: &mut Publication<'_>, routed: &Routed, core: &mut Core) -> u32 {
+    pub(super) fn end_transaction(
+        &self,
+        publication: &mut Publication<'_>,
+        routed: &Routed,
+        core: &mut Core,
+    ) -> u32 {
         core.durability.end_transaction(publication, routed.outcome, self.incoming);
         // Every receiver refused the message, and no gate is left that could change this. So no
         // delivery of the message is stored. An acknowledgement with an error ends the use of the
@@ -586,6 +631,6 @@ impl Published {
             return 0;
         }
         let may_open_early = !self.waits && !dead_letters && early(self.qos) == Early::Yes;
-        core.durability.gate_publisher(self.token, publication.body.as_ref().filter(|_| may_open_early))
+        core.durability.gate_publisher(self.gate, publication.body.as_ref().filter(|_| may_open_early))
     }
 }

@@ -20,7 +20,6 @@ use crate::persistence::records::{Batch, Lsn};
 use crate::persistence::rows::Body;
 use crate::persistence::write_buffer::{GateNumber, WriteBuffer};
 use crate::routing::subscription_tree::ShardId;
-use crate::session::inbound::AckToken;
 use crate::session::outbound::sender::Sender;
 use crate::session::policy::SendPolicy;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
@@ -210,21 +209,16 @@ impl Durability {
     }
 
     /// Lets an acknowledgement wait for the commit of the open batch. The caller makes sure that
-    /// the batch is begun. Returns the number of gates that this adds: 1, or 0 if there is no token
+    /// the batch is begun. Returns the number of gates that this adds: 1, or 0 if there is no gate
     /// or no store.
     ///
     /// With `body`, the gate also opens before the commit, when every receiver has finished the
     /// message: each receiver's [`Entry`](crate::persistence::rows::Entry) is dropped, the last one
     /// drops the [`Body`], and the body's `Drop` reports the gate. The turn then takes it with
     /// [`Self::take_finished`].
-    pub(crate) fn gate_publisher(
-        &mut self,
-        token: Option<(SessionId, AckToken)>,
-        body: Option<&Rc<Body>>,
-    ) -> u32 {
-        let (Some((session, token)), Some(stored)) = (token, &mut self.stored) else { return 0 };
-        let (gate, outcome) = (ReportTo::Here { session, token }, Outcome::Unmatched);
-        stored.gate(Waits::Publisher { gate, outcome }, body);
+    pub(crate) fn gate_publisher(&mut self, gate: Option<ReportTo>, body: Option<&Rc<Body>>) -> u32 {
+        let (Some(gate), Some(stored)) = (gate, &mut self.stored) else { return 0 };
+        stored.gate(Waits::Publisher { gate, outcome: Outcome::Unmatched }, body);
         1
     }
 

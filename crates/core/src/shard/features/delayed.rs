@@ -19,7 +19,6 @@ use crate::persistence::records::{CountedDelayed, DelayedNumber, Record, StoredD
 use crate::routing::shares::{Amount, Shares};
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::publish_refusal;
-use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::Fans;
 use crate::shard::delivery::publication::{Publication, expires};
@@ -156,7 +155,8 @@ pub(crate) fn is_delayed(topic: &str) -> bool {
 }
 
 impl Delayed {
-    /// Stores a PUBLISH to `$delayed/...` until it is due.
+    /// Stores a PUBLISH to `$delayed/...` until it is due. The message counts for `owner`, or for
+    /// nobody.
     ///
     /// # Errors
     /// Returns the reason code for a 5.0 client and the drop reason for the counters, if the topic
@@ -164,7 +164,7 @@ impl Delayed {
     pub(crate) fn keep(
         &mut self,
         now: Instant,
-        session: SessionId,
+        owner: Option<Arc<Owner>>,
         publish: &Publish<'_>,
         topic: &str,
         core: &mut Core,
@@ -187,7 +187,6 @@ impl Delayed {
             payload: publish.payload,
         };
         let message = Message::new(parts, &mut core.scratch.bytes);
-        let owner = core.owner_of(session);
         let Some(owner) = count_delayed(seconds, message.size(), owner, core) else {
             return Err((ReasonCode::QUOTA_EXCEEDED, DropReason::DelayedFull));
         };

@@ -8,6 +8,7 @@
 //! | `letter_keeping` | how they enter and leave, with their records |
 //! | `hold` | the queue policy `hold`: messages that wait for room in a full queue |
 //! | `orphaned_queues` | shared messages that an ended session left and another member may take |
+//! | [`unanswered`] | the answers to messages that operators published |
 //! | `redelivery_request` | requests of a client about its own redelivery |
 
 pub(crate) mod dead_letters;
@@ -17,3 +18,4 @@ pub(crate) mod letter_keeping;
 pub(crate) mod orphaned_queues;
 pub(crate) mod redelivery_request;
 pub(crate) mod stored_letters;
+pub mod unanswered;

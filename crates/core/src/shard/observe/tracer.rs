@@ -209,9 +209,20 @@ impl<'a> Recorder<'a> {
         publish: &Publish<'_>,
         topic: &str,
     ) -> AuditTag {
-        let (Some(armed), Some(client_id)) = (&self.tracer.0, self.client_of(session)) else {
-            return AuditTag::NONE;
-        };
+        self.client_of(session)
+            .map_or(AuditTag::NONE, |client_id| self.begin_by(now, client_id, publish, topic))
+    }
+
+    /// As [`Self::begin`], for a publisher with this name.
+    #[cold]
+    pub(crate) fn begin_by(
+        &mut self,
+        now: Instant,
+        client_id: &str,
+        publish: &Publish<'_>,
+        topic: &str,
+    ) -> AuditTag {
+        let Some(armed) = &self.tracer.0 else { return AuditTag::NONE };
         let watch = &armed.watch;
         if !watch.has_client(client_id) && !watch.has_topic(topic) {
             return AuditTag::NONE;

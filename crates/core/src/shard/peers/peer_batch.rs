@@ -10,6 +10,7 @@ use crate::routing::shared_group::{Member, MemberAddress, Presence};
 use crate::routing::subscription_tree::{Interest, SessionSlot, ShardId, ShardSet};
 use crate::session::inbound::AckToken;
 use crate::shard::clients::slots::SessionId;
+use crate::shard::features::unanswered::PublicationNumber;
 use std::sync::Arc;
 
 /// The session that published a message, for No Local.
@@ -33,6 +34,8 @@ pub enum ReportTo {
     },
     /// An orphaned queue of this shard.
     OrphanedQueue,
+    /// A message that an operator published in this shard.
+    Operator(PublicationNumber),
     /// A publication in a peer's batch.
     Peer {
         /// The peer that sent the batch.

@@ -9,6 +9,7 @@ use crate::persistence::records::{BodyNumber, DelayedNumber, EntryNumber};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::trace_steps::TraceSteps;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
+use crate::shard::features::unanswered::PublicationAnswer;
 use crate::shard::login::authentication::AuthRequest;
 use crate::shard::observe::client_events::ClientEvent;
 use crate::shard::peers::peer_batch::PeerBatch;
@@ -46,6 +47,8 @@ pub struct Effects {
     pub events: Vec<ClientEvent>,
     /// For the traces of operators.
     pub trace: TraceSteps,
+    /// Answers to messages that operators published.
+    pub answered: Vec<PublicationAnswer>,
 }
 
 impl Effects {
@@ -93,6 +96,7 @@ impl Effects {
             && self.auth_requests.is_empty()
             && self.events.is_empty()
             && self.trace.is_empty()
+            && self.answered.is_empty()
     }
 }
 

@@ -22,7 +22,7 @@
 //!    5. Write each dirty connection once, until the budget of the turn is used up. Do 3 and 4
 //!       again with what the writes led to.
 //!    6. Register deadlines, ask the authenticator, read connections that are about to be taken over,
-//!       resume paused connections.
+//!       resume paused connections, answer operators.
 
 use crate::expiry::deadline::Registration;
 use crate::persistence::records::{Batch, RetainedRecord};
@@ -34,6 +34,7 @@ use crate::shard::clients::slots::ConnectionId;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{Fans, PublicationOrigin};
 use crate::shard::durability::gates::SealTime;
+use crate::shard::features::unanswered::PublicationAnswer;
 use crate::shard::login::authentication::AuthRequest;
 use crate::shard::observe::client_events::ClientEvent;
 use crate::shard::peers::peer_batch::PeerBatch;
@@ -88,6 +89,9 @@ pub trait Io {
     /// Asks the authenticator, whose decision comes back with [`Shard::authenticated`]. A decision
     /// that comes later than `auth.timeout` is not needed.
     fn authenticate(&mut self, request: AuthRequest);
+
+    /// Passes on the answer to a message that an operator published.
+    fn answer_operator(&mut self, answer: PublicationAnswer);
 
     /// Sends steps to the collector of traces. Never waits: steps without room are counted as lost.
     fn trace(&mut self, steps: TraceSteps);
@@ -241,6 +245,7 @@ impl Shard {
         self.core.effects.auth_requests.drain(..).for_each(|request| io.authenticate(request));
         self.core.effects.read_now.drain(..).for_each(|id| io.read_now(id));
         self.core.effects.resume.drain(..).for_each(|id| io.resume(id));
+        self.core.effects.answered.drain(..).for_each(|answer| io.answer_operator(answer));
     }
 
     /// Sends the batch for the store and then those for the peers: a part of a transaction never

@@ -1,0 +1,87 @@
+//! Changes of the files about clients, with their lines of the audit log.
+
+use super::access::{Caller, Scope};
+use super::audit::AuditedAction;
+use super::commands::complete;
+use super::failed::Failed;
+use super::problem_kind::ProblemKind;
+use super::request::permit;
+use super::state::State;
+use crate::broker::file_edits::{
+    ClientFile, ClientFileContent, ContentChange, FileEdit, FileEdited, NotEdited,
+};
+use crate::broker::reload::ReloadMode;
+use std::time::Duration;
+
+/// Time for the answer to a change: less than a request has.
+const CHANGE: Duration = Duration::from_secs(8);
+
+/// A change of a file, as the audit log has it.
+pub(super) struct FileAction {
+    pub(super) file: ClientFile,
+    pub(super) mode: ReloadMode,
+    /// The scope that a caller needs.
+    pub(super) needed: Scope,
+    pub(super) action: &'static str,
+    pub(super) target: String,
+    pub(super) arguments: String,
+}
+
+/// Changes a file about clients for a caller, puts it in force, and writes a line of the audit log.
+///
+/// # Errors
+/// The caller's scope is too small, or the file is not changed. If the disk hangs, nobody knows.
+pub(super) async fn edit(
+    state: &State,
+    caller: &Caller,
+    what: FileAction,
+    change: ContentChange,
+) -> Result<FileEdited, Failed> {
+    permit(caller, what.needed)?;
+    let (state, caller) = (state.clone(), caller.clone());
+    let edit = complete(async move {
+        let FileAction { file, mode, action, target, arguments, .. } = what;
+        let done = match state.running()?.edit_file(FileEdit { file, change, mode }).await {
+            Ok(done) => done.map_err(Failed::from),
+            Err(_) => Err(Failed::Unconfirmed),
+        };
+        if mode == ReloadMode::Apply {
+            let result = match &done {
+                Ok(_) => "done".to_owned(),
+                Err(failed) => failed.kind().facts().slug.to_owned(),
+            };
+            state.audit().note(&caller, &AuditedAction { action, target: &target, arguments, result });
+        }
+        done
+    });
+    tokio::time::timeout(CHANGE, edit).await.unwrap_or(Ok(Err(Failed::Unconfirmed)))?
+}
+
+/// Returns the content of a file about clients.
+///
+/// # Errors
+/// The configuration names none, or it cannot be read.
+pub(super) async fn content(state: &State, file: ClientFile) -> Result<ClientFileContent, Failed> {
+    let observer = state.running()?;
+    let read = tokio::time::timeout(CHANGE, observer.read_file(file)).await.map_err(|_| Failed::Busy)?;
+    read.map_err(|_| Failed::Busy)?.map_err(|why| match why {
+        NotEdited::Hangs(_) => Failed::Busy,
+        other => other.into(),
+    })
+}
+
+impl From<NotEdited> for Failed {
+    fn from(why: NotEdited) -> Failed {
+        let conflict = |kind, why: &NotEdited| Failed::Conflict(kind, why.to_string());
+        match why {
+            NotEdited::Mistakes(mistakes) => Failed::Mistakes(mistakes),
+            NotEdited::NoEntry => conflict(ProblemKind::NoSuchEntry, &why),
+            NotEdited::OtherVersion => conflict(ProblemKind::OtherVersion, &why),
+            NotEdited::NoFile(_) => conflict(ProblemKind::NoFile, &why),
+            NotEdited::Hangs(_) => conflict(ProblemKind::Unconfirmed, &why),
+            NotEdited::NotWritten(_) | NotEdited::Missing(_) | NotEdited::NotRead(_) => {
+                conflict(ProblemKind::FileUnusable, &why)
+            }
+        }
+    }
+}

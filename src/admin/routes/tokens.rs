@@ -1,0 +1,147 @@
+//! /api/v1/tokens: the tokens of this interface, in `admin.credentials`.
+
+use super::json_answer::{JsonAnswer, done};
+use crate::admin::access::{Caller, Scope};
+use crate::admin::audit::{AuditedAction, arguments};
+use crate::admin::commands::{complete, note_parameter};
+use crate::admin::credentials::CredentialEntry;
+use crate::admin::credentials::edit::CredentialError;
+use crate::admin::credentials::token_command::{NewToken, lifetime as lifetime_of, remove_token};
+use crate::admin::failed::Failed;
+use crate::admin::problem_kind::ProblemKind;
+use crate::admin::request::{Asker, DurationText, NoteParameters, read_body};
+use crate::admin::state::State;
+use crate::time::duration;
+use actix_web::HttpResponse;
+use actix_web::web::{Bytes, Json, Path, Query};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use utoipa::ToSchema;
+
+/// The tokens and users of the file.
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct Tokens {
+    pub(crate) tokens: Vec<TokenRow>,
+}
+
+/// A token, or a user of the pages.
+#[derive(Deserialize, Serialize, ToSchema)]
+#[schema(as = Token)]
+pub(crate) struct TokenRow {
+    pub(crate) name: String,
+    pub(crate) scope: Scope,
+    /// True for a user with a password, whom `homing admin-user` makes.
+    pub(crate) is_user: bool,
+    /// Null for never.
+    #[schema(required)]
+    pub(crate) ends_unix_ms: Option<u64>,
+}
+
+/// A new token.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({ "name": "telemetry", "scope": "publisher", "expires": "30d" }))]
+pub(crate) struct TokenOrder {
+    #[schema(min_length = 1)]
+    name: String,
+    #[schema(value_type = Scope)]
+    scope: String,
+    /// The time after which it is refused, such as `30d`. Without it, never.
+    #[serde(default)]
+    #[schema(value_type = Option<DurationText>)]
+    expires: Option<String>,
+}
+
+/// A token that was made.
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct TokenMade {
+    pub(crate) name: String,
+    /// Shown once. The file has its digest.
+    pub(crate) token: String,
+}
+
+/// Lists the tokens and users, without their secrets.
+pub(crate) async fn list(state: State) -> JsonAnswer<Tokens> {
+    let row = |entry: CredentialEntry| TokenRow {
+        name: entry.name,
+        scope: entry.scope,
+        is_user: entry.is_user,
+        ends_unix_ms: entry.ends,
+    };
+    Ok(Json(Tokens { tokens: state.credentials().entries().map(row).collect() }))
+}
+
+/// Makes a token. One of the same name is replaced.
+pub(crate) async fn make(
+    caller: Asker,
+    body: Bytes,
+    asked: Query<NoteParameters>,
+    state: State,
+) -> Result<HttpResponse, Failed> {
+    let note = asked.into_inner().note()?;
+    let TokenOrder { name, scope, expires } =
+        read_body(&body, r#"{"name": "telemetry", "scope": "publisher"}"#)?;
+    let scope: Scope = scope.parse().map_err(Failed::Parameter)?;
+    let lifetime = expires.as_deref().map(lifetime_of).transpose();
+    let lifetime = lifetime.map_err(|what| Failed::Parameter(format!("expires: {what}")))?;
+    let shown = lifetime.map(|time| ("expires", duration::format(time)));
+    let arguments = arguments(&[Some(("scope", scope.name().to_owned())), shown, note_parameter(&note)]);
+    let new = NewToken { name: name.clone(), scope, expires: lifetime };
+    let token = change(&state, &caller, ("set_token", &name, arguments), move |file| new.make(&file)).await?;
+    Ok(HttpResponse::Created().json(TokenMade { name, token }))
+}
+
+/// Removes a token.
+pub(crate) async fn remove(
+    caller: Asker,
+    name: Path<String>,
+    asked: Query<NoteParameters>,
+    state: State,
+) -> Result<HttpResponse, Failed> {
+    let note = asked.into_inner().note()?;
+    let (name, arguments) = (name.into_inner(), arguments(&[note_parameter(&note)]));
+    let token = name.clone();
+    let removed =
+        change(&state, &caller, ("remove_token", &name, arguments), move |file| remove_token(&file, &token));
+    done(removed.await)
+}
+
+/// Changes the file of credentials, and puts it in force.
+async fn change<T: Send + 'static>(
+    state: &State,
+    caller: &Caller,
+    (action, target, arguments): (&'static str, &str, String),
+    change: impl FnOnce(PathBuf) -> Result<T, CredentialError> + Send + 'static,
+) -> Result<T, Failed> {
+    let (state, caller, target) = (state.clone(), caller.clone(), target.to_owned());
+    complete(async move {
+        let none = || {
+            let what = "admin.credentials is off; `homing admin-token` makes a file".to_owned();
+            Failed::Conflict(ProblemKind::NoFile, what)
+        };
+        let file = state.credentials_path().ok_or_else(none)?;
+        let changed = state.change_credentials(move || change(file)).await;
+        let changed = changed.map_err(|_| Failed::Unconfirmed).and_then(|done| done.map_err(Failed::from));
+        state.look_at_credentials().await;
+        let result = match &changed {
+            Ok(_) => "done".to_owned(),
+            Err(failed) => failed.kind().facts().slug.to_owned(),
+        };
+        state.audit().note(&caller, &AuditedAction { action, target: &target, arguments, result });
+        changed
+    })
+    .await?
+}
+
+impl From<CredentialError> for Failed {
+    fn from(why: CredentialError) -> Failed {
+        let text = why.to_string();
+        match why {
+            CredentialError::Name(_) => Failed::Parameter(text),
+            CredentialError::NoSuchName { .. } => Failed::Conflict(ProblemKind::NoSuchEntry, text),
+            CredentialError::File(error) => Failed::Mistakes(error.lines()),
+            CredentialError::System(_) => Failed::Conflict(ProblemKind::FileUnusable, text),
+            CredentialError::Randomness(_) | CredentialError::Password(_) => Failed::Busy,
+        }
+    }
+}
