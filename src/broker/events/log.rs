@@ -4,7 +4,7 @@
 
 use super::super::rate_limit::{Rate, RateLimiter};
 use crate::broker::connection::PeerAddress;
-use crate::session::drops::DropReason;
+use crate::session::drops::{Counts, DropReason};
 use crate::session::outbound::stall::StallCause;
 use crate::shard::observe::client_events::{ClientEvent, Occurrence};
 use crate::shard::observe::refusals::{Refusal, RefusedKind};
@@ -145,6 +145,7 @@ fn level(occurrence: &Occurrence) -> Option<Level> {
     match occurrence {
         Occurrence::Redelivered { .. } => Some(Level::DEBUG),
         Occurrence::Stalled(stall) if stall.cause != StallCause::Application => Some(Level::DEBUG),
+        Occurrence::Dropped(counts) if has_loss(counts) => Some(Level::WARN),
         Occurrence::Connected { .. }
         | Occurrence::Disconnected(_)
         | Occurrence::Adopted { .. }
@@ -214,13 +215,26 @@ fn line(event: &ClientEvent, address: Option<&PeerAddress>) {
             let client_id = ShortText(event.client_id.as_deref().unwrap_or("(others)"));
             let met = DropReason::ALL.iter().filter(|reason| counts.of(**reason) > 0);
             let reasons: Vec<String> = met.map(|r| format!("{} {}", r.name(), counts.of(*r))).collect();
-            info!(event = "client.messages_dropped", %client_id, messages = counts.total(), reasons = reasons.join(", "), "messages dropped");
+            let (messages, reasons) = (counts.total(), reasons.join(", "));
+            match has_loss(counts) {
+                true => {
+                    warn!(event = "client.messages_dropped", %client_id, messages, reasons, "messages dropped")
+                }
+                false => {
+                    info!(event = "client.messages_dropped", %client_id, messages, reasons, "messages dropped")
+                }
+            }
         }
         Occurrence::SessionExpired { unfinished } => {
             info!(event = "session.expired", %client_id, messages_unfinished = unfinished, "session expired");
         }
         Occurrence::Exhausted(_) => {}
     }
+}
+
+/// Returns true if a message was dropped for a reason that is not ordinary, such as a full queue.
+fn has_loss(counts: &Counts) -> bool {
+    DropReason::ALL.into_iter().any(|cause| !cause.is_ordinary() && counts.of(cause) > 0)
 }
 
 /// Writes the line of refused requests: the first one, and the number of the others of its client.

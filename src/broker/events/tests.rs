@@ -111,6 +111,8 @@ pub(super) fn every_event() -> Vec<ClientEvent> {
     };
     assert!(occurrences.iter().map(place).eq(0..12));
     occurrences.push(Occurrence::Stalled(stall(StallCause::InTransit)));
+    counts.add(DropReason::QueueRefused, 1);
+    occurrences.push(Occurrence::Dropped(counts));
     for kind in [RefusedKind::Will, RefusedKind::Subscription] {
         occurrences.push(Occurrence::RequestRefused(refusal(kind)));
     }
