@@ -74,7 +74,9 @@ pub(super) async fn connect(
             pace.until(position).await;
             let _place = places.acquire().await;
             let client = enter(&options, filter.as_deref(), qos, retain).await;
-            seat.connected();
+            if client.is_ok() {
+                seat.connected();
+            }
             (index, client)
         });
     }
@@ -88,7 +90,8 @@ pub(super) async fn connect(
                 let (index, client) = joined.map_err(|error| Broken(error.to_string()))?;
                 connected.push((index, client?));
             }
-            _ = shown.tick() => {
+            // An absent broker is an error and no progress.
+            _ = shown.tick() => if run.seat.all_connected() > 0 {
                 let text = format!("{} connected", run.seat.all_connected());
                 progress.say(connected.len() as f64 / all as f64, pace.start.elapsed().as_secs_f64(), &text);
             }

@@ -55,6 +55,8 @@ pub(super) struct Sightings {
     /// Messages that arrived after everything was acknowledged.
     pub after_the_end: u64,
     pub cut_by_broker: u64,
+    /// Subscribers that are connected after they were away.
+    pub returned: usize,
 }
 
 /// One subscriber of the scenario `redelivery`.
@@ -80,6 +82,7 @@ struct SubscriberMemory {
     pending: Rc<RefCell<HashSet<u16>>>,
     firsts: u64,
     crashed: bool,
+    returned: bool,
 }
 
 /// The reason why a connection is no longer run.
@@ -115,6 +118,9 @@ impl RedeliverySubscriber {
             }
             let stop = match client.as_mut() {
                 Some((sender, connection)) => {
+                    if phase == RedeliveryPhase::Back && !std::mem::replace(&mut memory.returned, true) {
+                        self.sightings.borrow_mut().returned += 1;
+                    }
                     let stop = self.attend(phase, sender, connection, &mut memory).await;
                     self.catch_up(phase, connection, &mut memory);
                     stop

@@ -30,6 +30,9 @@ use tokio::task::JoinSet;
 const MESSAGES: u64 = 100;
 /// The time at the end in which nothing may arrive.
 const SILENCE: Duration = Duration::from_millis(500);
+/// The time in which nothing moves before everything counts as acknowledged. Acknowledgements that
+/// were lost with the connection make the broker send their messages right behind CONNACK.
+const SETTLED: Duration = Duration::from_millis(100);
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// Checks the arguments.
@@ -90,7 +93,7 @@ pub(super) async fn perform(
     let mut progress = ProgressLine::new("redelivery", run.seat.leads());
     running.publish(&run, |_| Pace::Closed { wait: Duration::ZERO });
     watch::publishing(&run, &mut running.producers, &mut progress, &mut meter).await;
-    let drained_s = observe_and_return(arguments, &run, &announce, &mut progress).await;
+    let drained_s = observe_and_return(arguments, &run, &announce, &sightings, &mut progress).await;
     watch::last_slot(&run).await;
     meter.end();
 
@@ -113,6 +116,7 @@ async fn observe_and_return(
     arguments: &Redelivery,
     run: &LoadRun,
     announce: &channel::Sender<RedeliveryPhase>,
+    sightings: &RefCell<Sightings>,
     progress: &mut ProgressLine,
 ) -> f64 {
     let finished = |run: &LoadRun| run.complete() && run.deliveries.borrow().open() == 0;
@@ -121,8 +125,18 @@ async fn observe_and_return(
     pause(run, arguments.away, |_| false).await;
     let returned = clock::nanos();
     announce.send_replace(RedeliveryPhase::Back);
-    let all = watch::quiet(run, run.extent.patience, progress, finished).await;
-    let drained_s = seconds(clock::nanos().saturating_sub(returned));
+    let back = |run: &LoadRun| finished(run) && sightings.borrow().returned == run.topology.filters.len();
+    let (mut all, mut drained_s);
+    loop {
+        all = watch::quiet(run, run.extent.patience, progress, back).await;
+        drained_s = seconds(clock::nanos().saturating_sub(returned));
+        let moved = run.moved();
+        pause(run, SETTLED, |_| false).await;
+        // A broker that sends again without end must not keep the run.
+        if !all || run.moved() == moved || drained_s > run.extent.patience.as_secs_f64() {
+            break;
+        }
+    }
     if all {
         announce.send_replace(RedeliveryPhase::Again);
         pause(run, SILENCE, |_| false).await;
