@@ -17,7 +17,7 @@ const TEN = [OVERVIEW, OVERVIEW, ['/clients', 2], ['/clients', 2], ['/clients/st
 TEN.push(['/dead-letters', 5], ['/settings', 5], ['/where?topic=stuck/1', 5])
 
 // The most that ten open pages may cost, in per cent of one core.
-const ALLOWED = 2
+const ALLOWED = 1
 
 // Returns the CPU time of all threads of a process in seconds.
 function cpu(pid) {
