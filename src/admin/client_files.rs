@@ -11,6 +11,7 @@ use crate::broker::file_edits::{
     ClientFile, ClientFileContent, ContentChange, FileEdit, FileEdited, NotEdited,
 };
 use crate::broker::reload::ReloadMode;
+use crate::file_thread::NotRead;
 use std::time::Duration;
 
 /// Time for the answer to a change: less than a request has.
@@ -78,7 +79,9 @@ impl From<NotEdited> for Failed {
             NotEdited::NoEntry => conflict(ProblemKind::NoSuchEntry, &why),
             NotEdited::OtherVersion => conflict(ProblemKind::OtherVersion, &why),
             NotEdited::NoFile(_) => conflict(ProblemKind::NoFile, &why),
-            NotEdited::Hangs(_) => conflict(ProblemKind::Unconfirmed, &why),
+            NotEdited::Hangs(NotRead::Late(..)) => conflict(ProblemKind::Unconfirmed, &why),
+            // Nothing has begun.
+            NotEdited::Hangs(NotRead::Busy(_) | NotRead::NoThread(_)) => Failed::Busy,
             NotEdited::NotWritten(_) | NotEdited::Missing(_) | NotEdited::NotRead(_) => {
                 conflict(ProblemKind::FileUnusable, &why)
             }

@@ -24,6 +24,7 @@ use crate::file_thread::{FileThread, NotRead, ReadLimits, Retired};
 use crate::net::tls::config::TlsServer;
 use crate::net::tls::live::LiveTls;
 use crate::net::tls::reload::TlsOwner;
+use actix::dev::Request;
 use actix::{Addr, Handler, Message};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,9 +34,6 @@ use tracing::{error, info};
 /// Time for the configuration, and again for the files that it names.
 pub(super) const READ: ReadLimits =
     ReadLimits { operation: Duration::from_secs(5), whole: Duration::from_secs(60) };
-
-/// Time for all shards to take an ACL file that an operator changed.
-const TAKEN: Duration = Duration::from_secs(2);
 
 /// The files that may change while the broker runs, with the parts that use them.
 pub(super) struct LiveFiles {
@@ -243,16 +241,16 @@ impl LiveFiles {
         self.digests.has(path, version)
     }
 
-    /// Puts a file in force that an operator has changed. Returns once every shard has it, with the
-    /// walks that disconnect clients. A shard that hangs takes it later.
-    pub(super) async fn put_edited_in_force(
+    /// Puts a file in force that an operator has changed. Returns the walks that disconnect clients,
+    /// and the rules on their way to the shards.
+    pub(super) fn put_edited_in_force(
         &mut self,
         path: &Path,
         parsed: ParsedFile,
         version: Fingerprint,
         plan: &ListenerPlan,
-    ) -> RevocationsUnderWay {
-        let (tally, under_way) = RevocationTally::begin();
+    ) -> (RevocationsUnderWay, Vec<Request<ShardActor, AclChanged>>) {
+        let ((tally, under_way), mut taken) = (RevocationTally::begin(), Vec::new());
         self.digests.note(path, version);
         match parsed {
             ParsedFile::Passwords(file) => {
@@ -271,16 +269,10 @@ impl LiveFiles {
                 let rules = self.rules.with_broker(path, *acl);
                 let acls = rules.put_in_force(plan);
                 // A new address takes each message, also while its mailbox is full.
-                let taken = self.shards.iter().map(|shard| shard.clone().send(AclChanged(acls.clone())));
-                let taken: Vec<_> = taken.collect();
+                let sent = self.shards.iter().map(|shard| shard.clone().send(AclChanged(acls.clone())));
+                taken.extend(sent);
                 self.rules.all().for_each(|acl| self.retired.keep(Arc::clone(acl)));
                 self.rules = rules;
-                let all = async {
-                    for one in taken {
-                        let _ = one.await;
-                    }
-                };
-                let _ = tokio::time::timeout(TAKEN, all).await;
             }
             ParsedFile::Bans(bans) => {
                 let bans: Arc<BanList> = Arc::from(bans);
@@ -289,7 +281,7 @@ impl LiveFiles {
                 self.ban_count = bans.len();
             }
         }
-        under_way
+        (under_way, taken)
     }
 
     /// Disconnects the users whose line in the password files has changed.

@@ -25,7 +25,8 @@ use crate::log::level;
 use crate::service;
 use crate::shard::SharedState;
 use crate::store::writer::ToStore;
-use actix::Addr;
+use actix::dev::Request;
+use actix::{Addr, Handler, Message};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -222,7 +223,8 @@ impl Reload {
             return Ok(edited);
         }
         let plan = self.listeners.plan(&self.config);
-        let under_way = self.files.put_edited_in_force(&path, parsed, version, &plan).await;
+        let (under_way, taken) = self.files.put_edited_in_force(&path, parsed, version, &plan);
+        taken_by_shards(taken).await;
         edited.disconnected = wait_for(under_way, WALKS).await;
         let (file, disconnected) = (path.display(), &edited.disconnected);
         info!(event = "config.file_changed", key, %file, "an operator changed the file, and it is in force: {disconnected}");
@@ -412,18 +414,28 @@ impl Reload {
             shard.clone().send(SettingsChanged { sys_interval: sys.interval_of(number), ..change.clone() })
         };
         let swaps: Vec<_> = shards.map(swap).collect();
-        let all = async {
-            for swap in swaps {
-                // A shard that has ended takes no settings.
-                let _ = swap.await;
-            }
-        };
-        if tokio::time::timeout(SWAP, all).await.is_err() {
-            warn!(
-                event = "config.swap_late",
-                "a thread did not take the new settings within {SWAP:?}; it takes them when it goes on"
-            );
+        taken_by_shards(swaps).await;
+    }
+}
+
+/// Waits until all shards have taken a message, for [`SWAP`] at most.
+async fn taken_by_shards<M>(taken: Vec<Request<ShardActor, M>>)
+where
+    M: Message + Send + 'static,
+    M::Result: Send,
+    ShardActor: Handler<M>,
+{
+    let all = async {
+        for one in taken {
+            // A shard that has ended takes nothing.
+            let _ = one.await;
         }
+    };
+    if tokio::time::timeout(SWAP, all).await.is_err() {
+        warn!(
+            event = "config.swap_late",
+            "a thread did not take the new settings within {SWAP:?}; it takes them when it goes on"
+        );
     }
 }
 

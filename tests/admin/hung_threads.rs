@@ -14,10 +14,10 @@ use std::thread;
 use std::time::Duration;
 
 /// A thread of another process that this thread has stopped. It goes on when the value is dropped.
-struct StoppedThread(libc::pid_t);
+pub struct StoppedThread(libc::pid_t);
 
 impl StoppedThread {
-    fn stop(thread: libc::pid_t) -> StoppedThread {
+    pub fn stop(thread: libc::pid_t) -> StoppedThread {
         ptrace(libc::PTRACE_SEIZE, thread);
         ptrace(libc::PTRACE_INTERRUPT, thread);
         // SAFETY: the status is not wanted, and the kernel accepts a null pointer for it.
@@ -72,7 +72,7 @@ fn serve(pki: &Pki) -> (Process, SocketAddr) {
 }
 
 /// Returns the identifier of the thread of a name.
-fn thread_of(process: &Process, name: &str) -> libc::pid_t {
+pub fn thread_of(process: &Process, name: &str) -> libc::pid_t {
     let tasks = fs::read_dir(format!("/proc/{}/task", process.id())).expect("it runs");
     let named =
         |path: &std::path::Path| fs::read_to_string(path.join("comm")).is_ok_and(|is| is.trim() == name);

@@ -2,6 +2,7 @@
 
 use crate::api::{Administered, json_of};
 use crate::http::{LOCAL, request_with_body};
+use crate::hung_threads::{StoppedThread, thread_of};
 use crate::support::property::Property;
 use crate::support::{Connect, RawClient, Version};
 use serde_json::{Value, json};
@@ -63,6 +64,24 @@ fn an_acknowledged_message_is_in_the_store() {
     broker.kill_and_start(&[]);
     let mut back = RawClient::connect(broker.mqtt, &Connect::persistent(Version::V5, "pump").clean(false));
     assert_eq!(&*back.expect_publish().payload, b"on");
+}
+
+#[test]
+fn a_store_that_hangs_leaves_the_outcome_unknown_and_nothing_is_lost() {
+    let broker = Administered::start_with(&[]);
+    drop(subscriber(&broker, "pumps/#"));
+    broker.await_away("pump");
+    let stopped = StoppedThread::stop(thread_of(broker.process(), "homing-store"));
+    let (status, answer) = publish(&broker, &json!({ "topic": "pumps/7/set", "payload": "on" }));
+    assert_eq!((status, &answer["type"]), (504, &json!("/api/problems/unconfirmed")), "{answer}");
+    let messages = json!({ "messages": [{ "topic": "pumps/8/set", "payload": "on" }] });
+    let (status, answer) = post(&broker, &broker.operator, "/api/v1/publish/bulk", &messages);
+    let unknown =
+        json!({ "reason": "unconfirmed", "reason_code": null, "detail": answer["results"][0]["detail"] });
+    assert_eq!((status, &answer["results"][0]), (200, &unknown));
+    drop(stopped);
+    let mut back = RawClient::connect(broker.mqtt, &Connect::persistent(Version::V5, "pump").clean(false));
+    assert_eq!(back.expect_publishes(2).len(), 2, "they are committed once the disk works again");
 }
 
 #[test]
