@@ -406,7 +406,7 @@ impl World {
         let rows: Vec<UnfinishedMessage> = messages.into_iter().map(|found| found.message).collect();
         let query = Query::Dropped { wanted: wanted.clone(), most: 256 };
         let dropped = self.ask(&query, |answer| match answer {
-            QueryAnswer::Dropped(drops) => drops,
+            QueryAnswer::Dropped(found) => [found.drops, found.without_topic].concat(),
             _ => panic!("no drops"),
         });
         let causes_on = |topic: &str| -> Vec<DropReason> {
