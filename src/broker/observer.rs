@@ -42,7 +42,7 @@ pub struct Observer {
     requests: Option<WeakSender<Request>>,
     expiry: Addr<ExpiryActor>,
     /// `None` without a data directory.
-    store: Option<StoreView>,
+    store: Option<Arc<StoreView>>,
 }
 
 /// The shard did not answer in time, or the broker stops.
@@ -61,7 +61,7 @@ impl Observer {
     }
 
     /// Adds the way to the store.
-    pub(super) fn with_store(self, store: Option<StoreView>) -> Observer {
+    pub(super) fn with_store(self, store: Option<Arc<StoreView>>) -> Observer {
         Observer { store, ..self }
     }
 
@@ -210,7 +210,7 @@ impl Observer {
 
     /// Returns the way to the store; `None` without a data directory.
     pub fn store(&self) -> Option<&StoreView> {
-        self.store.as_ref()
+        self.store.as_deref()
     }
 
     /// Returns the listeners.

@@ -75,7 +75,7 @@ pub(super) struct Supervisor {
     expiry: Addr<ExpiryActor>,
     arbiters: Vec<Arbiter>,
     writer: Option<Writer>,
-    view: Option<StoreView>,
+    view: Option<Arc<StoreView>>,
     reload: Reload,
     statistics: Arc<BrokerStatistics>,
     shared: Arc<SharedState>,
@@ -132,7 +132,7 @@ impl Supervisor {
         let options = WriterOptions { sync: config.store.synced_every(), ..WriterOptions::default() };
         let start =
             |opened: storage::Opened| opened.start(options, shards.clone(), Arc::clone(&shared), failed);
-        let view = opened.as_ref().map(|opened| opened.view(&shared));
+        let view = opened.as_ref().map(|opened| Arc::new(opened.view(&shared)));
         let writer = opened.map(start).transpose()?;
         if let Some(writer) = &writer {
             statistics.set_store(writer.statistics());
