@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// A running broker. It ends when dropped.
 pub enum TestBroker {
-    InProcess(Box<Broker>),
+    InProcess(Broker),
     Command(Child, SocketAddr),
     Elsewhere(SocketAddr),
 }
@@ -48,7 +48,7 @@ fn start_in_process(store: Option<Box<dyn Store>>, configure: impl FnOnce(&mut C
     config.runtime.threads = 1;
     config.network.listen = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
     configure(&mut config);
-    TestBroker::InProcess(Box::new(Broker::start_with(config, store).expect("the broker starts")))
+    TestBroker::InProcess(Broker::start_with(config, store).expect("the broker starts"))
 }
 
 /// With `HOMING_TEST_STORE=memory` every broker has a store that lasts as long as it does: every
