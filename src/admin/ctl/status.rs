@@ -30,8 +30,13 @@ pub(super) fn totals(overview: Value) -> String {
         let [messages, bytes, held] = ["messages", "bytes", "held"].map(|field| number(&queued[field]));
         let in_flight = number(&overview["in_flight"]);
         let size = size(bytes);
-        let text = format!("messages {messages} ({size}), waiting for room {held}, in flight {in_flight}");
+        let oldest = queued["oldest"].as_f64().map(|age| format!(", the oldest for {}", seconds(age)));
+        let oldest = oldest.unwrap_or_default();
+        let text =
+            format!("messages {messages} ({size}){oldest}, waiting for room {held}, in flight {in_flight}");
         add("queued", text);
+        let longest = overview["longest_queues"].as_array().into_iter().flatten();
+        add("longest", list(longest.map(long_queue)));
     }
     let held = ["retained_messages", "delayed_messages", "dead_letters_stored"];
     let [retained, delayed, letters] = held.map(|field| number(&overview[field]));
@@ -69,6 +74,12 @@ fn rates(recent: &Value) -> String {
     let rate = |field: &str| recent[field].as_f64();
     let both = rate("received_per_second").zip(rate("sent_per_second"));
     both.map(|(received, sent)| format!("; now {received:.0} and {sent:.0} a second")).unwrap_or_default()
+}
+
+/// Returns a client with a long queue, and its messages.
+fn long_queue(queue: &Value) -> String {
+    let messages = queue["messages"].as_u64().unwrap_or_default();
+    format!("{} {messages}", text(word(&queue["client_id"])))
 }
 
 /// Returns how fast 99 % of the acknowledgements of the last minute came.
@@ -137,7 +148,8 @@ mod tests {
             "dropped": 7, "last_drop_ago": 125,
             "recent": { "received_per_second": 10.2, "sent_per_second": 20.0, "ack_p99": 0.002 },
             "memory": { "bytes": 29_360_128, "limit": 1_073_741_824 },
-            "queued": { "messages": 200, "bytes": 2_048, "held": 1 }, "in_flight": 6,
+            "queued": { "messages": 200, "bytes": 2_048, "held": 1, "oldest": 90 }, "in_flight": 6,
+            "longest_queues": [{ "client_id": "pump-7", "messages": 150 }, { "client_id": "pump-8", "messages": 50 }],
             "store": { "full": false, "bytes": 2_097_152, "room": 1_048_576, "oldest_uncommitted": 12.25, "commit_p99": 0.004 },
             "expiry": { "keys": 9, "due_within": { "10s": 3, "1s": 2, "60s": 8 } },
             "listeners": ["127.0.0.1:1883"],
@@ -147,7 +159,8 @@ Homing 0.1.0, up 3 d 3 h, every thread works
 ! One client is stuck. See it.
 clients      connected 5200, away 22, subscriptions 5310
 messages     received 12, sent 24; now 10 and 20 a second
-queued       messages 200 (2.0 KiB), waiting for room 1, in flight 6
+queued       messages 200 (2.0 KiB), the oldest for 1 min 30 s, waiting for room 1, in flight 6
+longest      pump-7 150, pump-8 50
 held         retained 1, delayed 2, dead letters 3
 redelivery   sent again 4, stalled 1, disconnected 5
 dropped      7, the last 2 min 5 s ago
