@@ -318,7 +318,7 @@ async function follows(run) {
       await followed(other, 2)
       assert.strictEqual(await link(id).count(), 0, `${id} came under the reader`)
     }
-    const field = page.locator('main input[name=prefix]')
+    const field = page.locator('main .filter input[name=prefix]')
     await field.focus()
     await stays('follow-3')
     await field.blur()

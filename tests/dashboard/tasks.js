@@ -66,7 +66,7 @@ class Walk {
 }
 
 async function findTheStuckOne(walk) {
-  await walk.click(walk.page.locator('#stuck').getByRole('link', { name: 'pump-7', exact: true }))
+  await walk.click(walk.page.locator('#problems').getByRole('link', { name: 'pump-7', exact: true }))
   await walk.page.getByRole('alert').getByText('unacknowledged').first().waitFor()
 }
 
@@ -78,7 +78,7 @@ async function findTheLongestQueue(walk) {
 }
 
 async function whyDidItNotArrive(walk) {
-  await walk.go('Where')
+  await walk.go('Find a message')
   await walk.page.locator('.filter [name=topic]').fill('tasks/set')
   await walk.show('Look')
   await walk.page.getByText(/tasks-away.*receiver_away/).first().waitFor()
