@@ -11,8 +11,10 @@ use crate::broker::file_edits::{
     ClientFile, ClientFileContent, ContentChange, FileEdit, FileEdited, NotEdited,
 };
 use crate::broker::reload::ReloadMode;
+use crate::clock;
 use crate::file_thread::NotRead;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// Time for the answer to a change: less than a request has.
 const CHANGE: Duration = Duration::from_secs(8);
@@ -39,8 +41,13 @@ pub(super) async fn edit(
     change: ContentChange,
 ) -> Result<FileEdited, Failed> {
     permit(caller, what.needed)?;
+    let end = clock::now() + CHANGE;
+    // A change is made to its end, so those that wait are bounded here.
+    let turn = timeout(CHANGE, state.file_turn()).await;
+    let turn = turn.ok().flatten().ok_or(Failed::Busy)?;
     let (state, caller) = (state.clone(), caller.clone());
     let edit = complete(async move {
+        let _turn = turn;
         let FileAction { file, mode, action, target, arguments, .. } = what;
         let done = match state.running()?.edit_file(FileEdit { file, change, mode }).await {
             Ok(done) => done.map_err(Failed::from),
@@ -55,7 +62,7 @@ pub(super) async fn edit(
         }
         done
     });
-    tokio::time::timeout(CHANGE, edit).await.unwrap_or(Ok(Err(Failed::Unconfirmed)))?
+    timeout(end.since(clock::now()), edit).await.unwrap_or(Ok(Err(Failed::Unconfirmed)))?
 }
 
 /// Returns the content of a file about clients.
@@ -64,7 +71,7 @@ pub(super) async fn edit(
 /// The configuration names none, or it cannot be read.
 pub(super) async fn content(state: &State, file: ClientFile) -> Result<ClientFileContent, Failed> {
     let observer = state.running()?;
-    let read = tokio::time::timeout(CHANGE, observer.read_file(file)).await.map_err(|_| Failed::Busy)?;
+    let read = timeout(CHANGE, observer.read_file(file)).await.map_err(|_| Failed::Busy)?;
     read.map_err(|_| Failed::Busy)?.map_err(|why| match why {
         NotEdited::Hangs(_) => Failed::Busy,
         other => other.into(),

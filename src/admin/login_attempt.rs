@@ -51,9 +51,13 @@ pub(super) async fn by_password(
     if address_of(request).is_some_and(blocked) {
         return Err(Failed::TooManyLogins);
     }
-    let _turn = state.password_turn().await.ok_or(Failed::Busy)?;
+    let turn = state.password_turn().await.ok_or(Failed::Busy)?;
     let credentials = state.credentials();
-    let check = move || (credentials.caller_of_password(&user, password.as_bytes()), user);
+    let check = move || {
+        // The check goes on if the caller goes.
+        let _turn = turn;
+        (credentials.caller_of_password(&user, password.as_bytes()), user)
+    };
     match web::block(check).await {
         Ok((Some(caller), _)) => Ok(caller),
         Ok((None, user)) => {
@@ -81,5 +85,38 @@ pub(super) fn failed(request: &HttpRequest, state: &State, shown: Shown<'_>, wha
             Failed::TooManyLogins
         }
         LoginFailure::Blocked => Failed::TooManyLogins,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::credentials::file::CredentialFile;
+    use crate::admin::https::Scheme;
+    use crate::admin::state::AdminState;
+    use crate::admin::terms::AdminTerms;
+    use crate::config::Admin;
+    use actix_web::test::TestRequest;
+    use std::sync::mpsc;
+    use std::time::Duration;
+    use tokio::time::timeout;
+
+    #[test]
+    fn a_password_is_checked_in_its_turn_also_if_its_caller_goes() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().max_blocking_threads(1).build().expect("an event loop");
+        runtime.block_on(async {
+            let terms = AdminTerms::of(&Admin::default());
+            let state = AdminState::new(Scheme::Http, Vec::new(), CredentialFile::default(), terms);
+            let (state, request) = (State::new(state), TestRequest::default().to_http_request());
+            let (release, busy) = mpsc::channel::<()>();
+            let thread = tokio::task::spawn_blocking(move || busy.recv());
+            let login = by_password(&request, &state, "ann".to_owned(), Zeroizing::new("x".to_owned()));
+            assert!(timeout(Duration::ZERO, login).await.is_err());
+            assert!(timeout(Duration::ZERO, state.password_turn()).await.is_err(), "the check is to come");
+            drop(release);
+            assert!(state.password_turn().await.is_some());
+            assert!(thread.await.is_ok());
+        });
     }
 }

@@ -75,8 +75,10 @@ pub(super) struct AdminState {
     searches: OneAtATime,
     /// One permit for each request that publishes.
     publishing: Arc<Semaphore>,
-    /// Checks of passwords.
+    /// Hashes of passwords.
     passwords: OneAtATime,
+    /// Changes and long reads of files about clients.
+    files: OneAtATime,
     failures: Mutex<LoginFailures>,
 }
 
@@ -108,11 +110,16 @@ const CHANGE: Duration = Duration::from_secs(5);
 /// Passwords that may wait for their check, or be checked, at once.
 const PASSWORDS: usize = 8;
 
-/// The turn of one caller: to search all sessions, or to have a password checked. Another caller
-/// has its turn when the value is dropped.
-pub(super) struct CallerTurn<'a> {
-    _permit: SemaphorePermit<'a>,
-    _place: SemaphorePermit<'a>,
+/// Changes and long reads of files about clients that may wait, or be made, at once. A change has a
+/// body of 1 MiB at most.
+const FILES: usize = 32;
+
+/// The turn of one caller: to search all sessions, to have a password hashed, or to use a file about
+/// clients. Another caller has its turn when the value is dropped. Work that goes on without its
+/// caller takes the turn along.
+pub(super) struct CallerTurn {
+    _permit: OwnedSemaphorePermit,
+    _place: OwnedSemaphorePermit,
 }
 
 /// The place of a request that publishes.
@@ -124,7 +131,8 @@ pub(super) struct PublishPlace {
 pub(super) struct AskTurn<'a> {
     /// The end of the turn before.
     before: &'a Mutex<Instant>,
-    _turn: CallerTurn<'a>,
+    _permit: SemaphorePermit<'a>,
+    _place: SemaphorePermit<'a>,
 }
 
 impl AskTurn<'_> {
@@ -153,21 +161,21 @@ struct AskTurns {
 
 /// An action of one caller at a time, while few others wait.
 struct OneAtATime {
-    turn: Semaphore,
+    turn: Arc<Semaphore>,
     /// One permit for each caller that waits for its turn, or has it.
-    places: Semaphore,
+    places: Arc<Semaphore>,
 }
 
 impl OneAtATime {
     fn new(places: usize) -> OneAtATime {
-        OneAtATime { turn: Semaphore::new(1), places: Semaphore::new(places) }
+        OneAtATime { turn: Arc::new(Semaphore::new(1)), places: Arc::new(Semaphore::new(places)) }
     }
 
     /// Waits for the turn. Returns `None` if too many wait already. A caller that goes while it
     /// waits drops its place.
-    async fn turn(&self) -> Option<CallerTurn<'_>> {
-        let place = self.places.try_acquire().ok()?;
-        let permit = self.turn.acquire().await.ok()?;
+    async fn turn(&self) -> Option<CallerTurn> {
+        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        let permit = Arc::clone(&self.turn).acquire_owned().await.ok()?;
         Some(CallerTurn { _permit: permit, _place: place })
     }
 }
@@ -209,6 +217,7 @@ impl AdminState {
             publishing: Arc::new(Semaphore::new(PUBLISHING)),
             searches: OneAtATime::new(SEARCHES),
             passwords: OneAtATime::new(PASSWORDS),
+            files: OneAtATime::new(FILES),
             failures: Mutex::default(),
         }
     }
@@ -393,7 +402,7 @@ impl AdminState {
         // A caller that goes while it waits drops its place.
         let place = self.waiting.try_acquire().ok()?;
         let permit = turn.acquire().await.ok()?;
-        Some(AskTurn { before, _turn: CallerTurn { _permit: permit, _place: place } })
+        Some(AskTurn { before, _permit: permit, _place: place })
     }
 
     /// Waits for the turn to read the retained messages. All shards share their lock. Returns
@@ -404,7 +413,7 @@ impl AdminState {
 
     /// Waits for the turn to search all sessions. One search at a time, because each asks the
     /// shards a thousand questions for a million sessions. Returns `None` if too many wait already.
-    pub(super) async fn search(&self) -> Option<CallerTurn<'_>> {
+    pub(super) async fn search(&self) -> Option<CallerTurn> {
         self.searches.turn().await
     }
 
@@ -414,9 +423,15 @@ impl AdminState {
         Some(PublishPlace { _permit: permit })
     }
 
-    /// Waits for the turn to check a password. Returns `None` if too many wait already.
-    pub(super) async fn password_turn(&self) -> Option<CallerTurn<'_>> {
+    /// Waits for the turn to hash a password. Returns `None` if too many wait already.
+    pub(super) async fn password_turn(&self) -> Option<CallerTurn> {
         self.passwords.turn().await
+    }
+
+    /// Waits for the turn to use a file about clients. So a flood of changes delays a reload by one
+    /// change. Returns `None` if too many wait already.
+    pub(super) async fn file_turn(&self) -> Option<CallerTurn> {
+        self.files.turn().await
     }
 
     /// Makes the checks of the machine and of the files of the broker.

@@ -90,9 +90,9 @@ impl StoreView {
         &self,
         read: impl FnOnce(&mut dyn StoreReader) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, String> {
-        let turn = tokio::time::timeout(LOOK, self.turn.lock()).await;
-        let _turn = turn.map_err(|_| "other questions to the store take too long".to_owned())?;
-        let StoreView { open, file, budget, .. } = self.clone();
+        let turn = tokio::time::timeout(LOOK, Arc::clone(&self.turn).lock_owned()).await;
+        let turn = turn.map_err(|_| "other questions to the store take too long".to_owned())?;
+        let StoreView { open, file, budget, thread, .. } = self.clone();
         let work = move || {
             let _opened = opens(&file);
             let result = open().and_then(|mut reader| read(&mut *reader));
@@ -100,7 +100,13 @@ impl StoreView {
             budget.report();
             result
         };
-        let result = self.thread.run(work).await.map_err(|error| error.to_string())?;
+        // A task keeps the turn if the caller goes, or the next caller would be told of a disk that
+        // hangs.
+        let run = tokio::spawn(async move {
+            let _turn = turn;
+            thread.run(work).await
+        });
+        let result = run.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         result.map_err(|error| error.to_string())
     }
 }
@@ -243,5 +249,26 @@ mod tests {
         let bodies =
             std::iter::repeat_with(|| runtime.block_on(view.bodies(vec![place]))).find_map(Result::ok);
         assert_eq!(bodies.unwrap()[0].1.payload(), b"payload");
+    }
+
+    #[test]
+    fn a_question_whose_caller_goes_makes_the_next_one_wait_and_is_no_disk_that_hangs() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let faults = Faults::default();
+        let store = Faulty::new(Box::new(filled(3, &["t"])), faults.clone());
+        let budget = Arc::new(Budget::new(u64::MAX));
+        let view = StoreView::with_limit(store.opener(), None, budget, Duration::from_secs(60));
+        faults.plan_next(Call::View, Fault::Stopped);
+        let look = || view.look(lookup(1..=3, "t"), Instant::NEVER);
+        let looked = runtime.block_on(async {
+            assert!(tokio::time::timeout(Duration::ZERO, look()).await.is_err());
+            tokio::task::yield_now().await;
+            assert!(faults.wait_until_stopped(Duration::from_secs(10)));
+            let mut next = Box::pin(look());
+            assert!(tokio::time::timeout(Duration::ZERO, &mut next).await.is_err());
+            faults.release();
+            next.await
+        });
+        assert_eq!(numbers(&looked.unwrap().found), [1, 2, 3]);
     }
 }

@@ -1,6 +1,7 @@
 //! Questions of operators about a shard that holds much: each one ends within its steps, and the
 //! parts together are the whole answer.
 
+use crate::access::{acl, user};
 use crate::client::{V5, client, connect, encoded, enter, publication, publish, subscribe};
 use crate::driver::{self, MemoryDriver};
 use homing::mqtt::packet::{ConnectProperties, Packet, PacketId, Publish, QoS};
@@ -96,6 +97,30 @@ fn the_receivers_of_a_topic_come_in_portions_with_their_filters() {
     assert_eq!((late.qos, &late.filters[..]), (QoS::ExactlyOnce, &[topic.into(), "+/#".into()][..]));
     let others = all.sessions().iter().filter(|session| &*session.client_id != "late");
     assert!(others.into_iter().all(|session| session.filters.len() == 4 && session.qos == QoS::AtMostOnce));
+}
+
+#[test]
+fn the_rules_that_say_why_a_subscriber_may_not_read_are_steps_of_the_question() {
+    let (sessions, rules) = (64, 1_000);
+    let mut settings = settings();
+    let denied: String = (0..rules).map(|n| format!("topic deny keys/{n}\n")).collect();
+    settings.access.files.broker = Some(acl(&format!("user ann\ntopic read b\n{denied}")));
+    settings.access.counts_claims = true;
+    let mut driver = MemoryDriver::new(&settings, 1);
+    for n in 0..sessions {
+        let link = user(&mut driver, "ann", &format!("lamp {n}"), 0);
+        subscribe(&mut driver, link, &["+"], QoS::AtMostOnce);
+    }
+    let (mut all, mut from, mut portions) = (MatchedReceivers::default(), Some(Default::default()), 0);
+    while let Some(place) = from {
+        let query = Query::Receivers { topic: "t".into(), from: place };
+        let (QueryAnswer::Receivers(part), _) = answer(&driver, &query) else { panic!("no receivers") };
+        from = all.take(*part, usize::MAX);
+        portions += 1;
+    }
+    let of_one = STEPS as usize / rules + 1;
+    assert!(portions >= sessions / of_one, "{portions}");
+    assert!(all.sessions().len() == sessions && all.sessions().iter().all(|one| one.denied.is_some()));
 }
 
 #[test]

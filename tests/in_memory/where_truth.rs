@@ -16,7 +16,7 @@ use homing::mqtt::packet::{
 use homing::operators::client_commands::{MessageOf, OperatorAction, OperatorCommand};
 use homing::operators::command::Command;
 use homing::operators::letters::LetterFilter;
-use homing::operators::message_search::{MessageSearch, SearchStep, Searched};
+use homing::operators::message_search::{MessageSearch, RECEIVERS, SearchStep, Searched};
 use homing::operators::query::{Query, QueryAnswer, ROWS, SessionName};
 use homing::operators::unfinished::{PagePayloads, UnfinishedMessage, UnfinishedPart};
 use homing::operators::wanted::{Wanted, WantedTopic};
@@ -24,7 +24,7 @@ use homing::persistence::records::Record;
 use homing::session::drops::DropReason;
 use homing::session::outbound::one_message::MessageName;
 use homing::session::outbound::stall::SocketView;
-use homing::shard::{LetterLimits, shard_of};
+use homing::shard::{LetterLimits, ShardSettings, shard_of};
 use homing::store::coalesce::CommitGroup;
 use homing::store::view::look;
 use homing::store::{Store, StoreReader};
@@ -554,7 +554,24 @@ fn messages_whose_commit_is_pending_are_counted_and_not_denied() {
 #[test]
 fn each_message_of_each_receiver_is_counted_if_there_are_more_than_an_answer_lists() {
     let (receivers, each) = (400, 5);
-    let mut driver = MemoryDriver::new(&driver::settings(), SHARDS);
+    let Searched { messages, unlisted, is_complete, .. } = search_of_lamps(receivers, each);
+    let mut counts = unlisted.clone();
+    messages.iter().for_each(|found| *counts.entry(found.receiver.clone()).or_default() += 1);
+    assert!(is_complete && counts.values().all(|count| *count == usize::from(each)), "{counts:?}");
+    assert_eq!((counts.len(), messages.len()), (receivers, 2 * ROWS));
+}
+
+#[test]
+fn receivers_beyond_a_bound_are_counted_together() {
+    let found = search_of_lamps(2 * ROWS + RECEIVERS + 9, 1);
+    let counts = (found.messages.len(), found.unlisted.len(), found.unlisted_of_others);
+    assert_eq!(counts, (2 * ROWS, RECEIVERS, 9));
+}
+
+/// Searches for a topic of which this number of absent receivers has `each` messages.
+fn search_of_lamps(receivers: usize, each: u16) -> Searched {
+    let settings = ShardSettings { sessions: 10_000, ..driver::settings() };
+    let mut driver = MemoryDriver::new(&settings, SHARDS);
     for number in 0..receivers {
         let name = format!("lamp {number}");
         let properties = ConnectProperties { session_expiry: Some(3_600), ..Default::default() };
@@ -570,9 +587,5 @@ fn each_message_of_each_receiver_is_counted_if_there_are_more_than_an_answer_lis
         let SearchStep::Ask(shard, query) = step else { panic!("nothing is stored") };
         search.answered(query.answer(driver.now, &driver.shards[shard]));
     }
-    let Searched { messages, unlisted, is_complete, .. } = search.finish();
-    let mut counts = unlisted.clone();
-    messages.iter().for_each(|found| *counts.entry(found.receiver.clone()).or_default() += 1);
-    assert!(is_complete && counts.values().all(|count| *count == usize::from(each)), "{counts:?}");
-    assert_eq!((counts.len(), messages.len()), (receivers, 2 * ROWS));
+    search.finish()
 }

@@ -31,7 +31,7 @@ pub(crate) async fn ask(
 ///
 /// # Errors
 /// Too many callers wait, or earlier searches take too long.
-pub(super) async fn search_turn(state: &AdminState) -> Result<CallerTurn<'_>, Failed> {
+pub(super) async fn search_turn(state: &AdminState) -> Result<CallerTurn, Failed> {
     let turn = tokio::time::timeout(WAIT, state.search()).await;
     turn.ok().flatten().ok_or(Failed::Busy)
 }

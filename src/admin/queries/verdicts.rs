@@ -152,6 +152,9 @@ pub(super) fn verdicts(wanted: &Wanted, found: &FoundPlaces) -> Vec<String> {
             "{of_others} messages of other receivers are only in the store, and were not looked at"
         ));
     }
+    if found.unlisted_of_others > 0 {
+        out.push(format!("{} messages wait for other receivers; name a receiver", found.unlisted_of_others));
+    }
     if found.unseen > 0 && found.store_error.is_none() {
         out.push(format!(
             "a search looks at {LOOKED_AT} messages in the store at most, for 3 s, and not at those whose commit is pending; name a receiver"

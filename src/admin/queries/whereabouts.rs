@@ -18,7 +18,7 @@ use crate::broker::observer::Observer;
 use crate::clock;
 use crate::mqtt::packet::QoS;
 use crate::operators::dropped::FoundDrops;
-use crate::operators::message_search::{InStoreFound, MessageSearch, SearchStep, Searched};
+use crate::operators::message_search::{InStoreFound, MessageSearch, SearchStep};
 use crate::operators::query::{Query, QueryAnswer, ROWS, SessionSummary};
 use crate::operators::receivers::MatchedReceivers;
 use crate::operators::wanted::{Wanted, WantedTopic};
@@ -45,6 +45,8 @@ pub(crate) struct FoundPlaces {
     pub(crate) messages: Vec<FoundMessage>,
     /// The number of further messages in memory, by the receiver's Client Identifier.
     pub(crate) unlisted: BTreeMap<Box<str>, usize>,
+    /// The number of further messages in memory of other receivers.
+    pub(crate) unlisted_of_others: usize,
     /// The receivers with messages that are in the store alone.
     pub(crate) in_store: Vec<InStoreFound>,
     /// Messages in the store that were not looked at, of all receivers.
@@ -203,12 +205,13 @@ impl FoundPlaces {
                 (SearchStep::Look(_), None) => search.end_in_store(None),
             }
         }
-        let Searched { messages, unlisted, in_store, unseen_of_others, is_complete, store_error } =
-            search.finish();
-        self.unseen = unseen_of_others + in_store.iter().map(|one| one.unseen).sum::<usize>();
-        self.is_complete &= is_complete;
-        (self.messages, self.unlisted) = (messages, unlisted);
-        (self.in_store, self.store_error) = (in_store, store_error);
+        let searched = search.finish();
+        let unseen = searched.in_store.iter().map(|one| one.unseen).sum::<usize>();
+        self.unseen = searched.unseen_of_others + unseen;
+        self.is_complete &= searched.is_complete;
+        (self.messages, self.unlisted) = (searched.messages, searched.unlisted);
+        self.unlisted_of_others = searched.unlisted_of_others;
+        (self.in_store, self.store_error) = (searched.in_store, searched.store_error);
         Ok(())
     }
 }

@@ -121,8 +121,11 @@ fn no_such_user() -> Failed {
 /// Returns the path of the file, if it is in force, and its users by name. A long file is read on
 /// another thread.
 async fn all(state: &State) -> Result<(PathBuf, bool, Vec<UserRow>), Failed> {
+    let turn = state.file_turn().await.ok_or(Failed::Busy)?;
     let read = content(state, ClientFile::Passwords).await?;
     let parse = move || {
+        // One at a time, also if callers go, because the file may have a million users.
+        let _turn = turn;
         let file = PasswordFile::parse(&read.path, &read.content).map_err(|error| error.lines())?;
         let row = |(name, kind): (&str, HashKind)| UserRow { name: name.to_owned(), hash: word(kind).into() };
         let mut users: Vec<UserRow> = file.entries().map(row).collect();
@@ -159,8 +162,12 @@ pub(crate) async fn set(
     };
     // A hash takes 20 ms and 19 MiB: one at a time, on a thread for such work.
     let turn = state.password_turn().await.ok_or(Failed::Busy)?;
-    let hashed = web::block(move || hash_as(choice, None, &password)).await.map_err(|_| Failed::Busy)?;
-    drop(turn);
+    let hash = move || {
+        // The work goes on if the caller goes.
+        let _turn = turn;
+        hash_as(choice, None, &password)
+    };
+    let hashed = web::block(hash).await.map_err(|_| Failed::Busy)?;
     let hash = hashed.map_err(|error| Failed::Parameter(error.to_string()))?;
     let (added, user) = (Arc::new(AtomicBool::new(false)), name.clone());
     let seen = Arc::clone(&added);

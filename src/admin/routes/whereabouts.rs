@@ -162,6 +162,7 @@ impl Whereabouts {
             subscriptions: found.receivers.sessions().iter().map(SubscriberRow::of).collect(),
             shared_groups: found.receivers.groups.iter().map(GroupRow::of).collect(),
             not_listed: found.unlisted.values().sum::<usize>()
+                + found.unlisted_of_others
                 + found.in_store.iter().map(|one| one.unlisted).sum::<usize>(),
             messages: found.messages.iter().map(|row| UnfinishedRow::of_receiver(state, row)).collect(),
             in_store: found.in_store.iter().filter(has_some).take(ROWS).map(in_store).collect(),

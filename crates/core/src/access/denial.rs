@@ -42,6 +42,19 @@ impl Permit {
     }
 }
 
+impl Permit {
+    /// Returns the number of rules that [`Self::denying_rule`] compares a Topic Name with, at most.
+    pub fn denying_rules(&self) -> usize {
+        match self {
+            Permit::All => 0,
+            Permit::Rules(rules) => match &rules.ordered {
+                Some(ordered) => ordered.rules().len(),
+                None => rules.own.deny.len() + rules.patterns.deny.len(),
+            },
+        }
+    }
+}
+
 impl UserRules {
     fn denying_rule(&self, denied: DeniedAccess<'_>, names: ClientNames<'_>) -> DenyingRule {
         if let Some(rules) = &self.ordered {

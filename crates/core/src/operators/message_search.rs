@@ -22,6 +22,9 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 /// counted.
 const SESSIONS: usize = 4_096;
 
+/// Receivers whose further messages in memory are counted apart. An answer has a sentence for each.
+pub const RECEIVERS: usize = 1_024;
+
 /// Messages that one search looks at in the store.
 pub const LOOKED_AT: usize = 50_000;
 
@@ -60,8 +63,11 @@ pub struct Searched {
     /// The messages: the first [`ROWS`] of those in memory, with one of each receiver for as many
     /// receivers, and [`ROWS`] of those in the store.
     pub messages: Vec<FoundMessage>,
-    /// The number of further ones in memory, by the receiver's Client Identifier.
+    /// The number of further ones in memory, by the receiver's Client Identifier: of the first
+    /// [`RECEIVERS`] receivers.
     pub unlisted: BTreeMap<Box<str>, usize>,
+    /// The number of further ones of other receivers.
+    pub unlisted_of_others: usize,
     /// The receivers with messages in the store alone.
     pub in_store: Vec<InStoreFound>,
     /// Messages in the store that were not looked at, beside those of `in_store`: there are too
@@ -108,6 +114,7 @@ pub struct MessageSearch {
     stage: Stage,
     messages: Vec<FoundMessage>,
     unlisted: BTreeMap<Box<str>, usize>,
+    unlisted_of_others: usize,
     /// Bytes of the topics of `messages`, and the number of those that came from the store.
     bytes: usize,
     from_store: usize,
@@ -129,6 +136,7 @@ impl MessageSearch {
             stage: Stage::Memory(shards.collect(), SearchPlace::default()),
             messages: Vec::new(),
             unlisted: BTreeMap::new(),
+            unlisted_of_others: 0,
             bytes: 0,
             from_store: 0,
             sessions: Vec::new(),
@@ -257,8 +265,12 @@ impl MessageSearch {
         if self.messages.len() - self.from_store < most && self.bytes < BYTES {
             self.bytes += row.message.message.as_ref().map_or(0, |message| message.topic.len());
             self.messages.push(row);
+        } else if let Some(count) = self.unlisted.get_mut(&row.receiver) {
+            *count += 1;
+        } else if self.unlisted.len() < RECEIVERS {
+            self.unlisted.insert(row.receiver, 1);
         } else {
-            *self.unlisted.entry(row.receiver).or_default() += 1;
+            self.unlisted_of_others += 1;
         }
     }
 
@@ -383,6 +395,7 @@ impl MessageSearch {
         Searched {
             messages: self.messages,
             unlisted: self.unlisted,
+            unlisted_of_others: self.unlisted_of_others,
             in_store: self.sessions.into_iter().map(found).collect(),
             unseen_of_others: self.unseen_of_others,
             is_complete: is_searched,

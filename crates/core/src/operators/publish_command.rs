@@ -7,16 +7,18 @@ use crate::session::drops::DropReason;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::Shard;
 use crate::time::Instant;
+use std::sync::Arc;
 
 pub use crate::shard::control::NotPublished;
 pub use crate::shard::features::unanswered::{PublicationAnswer, PublicationNumber};
 
-/// Publishes a message. The answer is reported later, with the returned number.
+/// Publishes a message. The answer is reported later, with the returned number. A clone shares the
+/// packet, because a shard that is busy is asked again every few milliseconds.
 #[derive(Clone, Debug)]
 pub struct PublishCommand {
     /// The PUBLISH of MQTT 5.0 that a client would send. So the rules of the codec hold for it.
-    packet: Box<[u8]>,
-    publisher: Box<str>,
+    packet: Arc<[u8]>,
+    publisher: Arc<str>,
 }
 
 /// The reasons why a message is no PUBLISH.
@@ -74,5 +76,26 @@ impl Command for PublishCommand {
         };
         // The answer comes after the commit.
         CarriedOut { outcome, commit: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mqtt::packet::PublishProperties;
+
+    #[test]
+    fn a_clone_copies_no_payload() {
+        let publish = Publish {
+            dup: false,
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            topic: "t",
+            packet_id: None,
+            properties: PublishProperties::default(),
+            payload: b"on",
+        };
+        let command = PublishCommand::new("http:app", publish).expect("a message");
+        assert!(Arc::ptr_eq(&command.packet, &command.clone().packet));
     }
 }

@@ -177,7 +177,10 @@ fn add_subscribers(
         let rules = question.shard.access();
         if rules.are_on() {
             budget.spend(rules.most_steps(topic) as usize);
-            session.denied = entry.why_unreadable(rules, topic).map(Into::into);
+            if let Some((why, compared)) = entry.why_unreadable(rules, topic) {
+                budget.spend(compared);
+                session.denied = Some(why.into());
+            }
         }
         budget.spend_bytes(session.bytes());
         found.add(session, usize::MAX);

@@ -230,9 +230,9 @@ impl SessionEntry {
         self.with_rules(rules, |own, client| rules.why_denied(own, client, denied))
     }
 
-    /// Returns the reason for which the client may not read a topic, for operators; `None` if it
-    /// may.
-    pub(crate) fn why_unreadable(&self, rules: &AccessRules, topic: &str) -> Option<String> {
+    /// Returns the reason for which the client may not read a topic, for operators, and the number of
+    /// rules that were compared for it; `None` if it may.
+    pub(crate) fn why_unreadable(&self, rules: &AccessRules, topic: &str) -> Option<(String, usize)> {
         self.with_rules(rules, |own, client| rules.why_unreadable(own, client, topic))
     }
 

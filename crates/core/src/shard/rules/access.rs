@@ -275,19 +275,21 @@ impl AccessRules {
         }
     }
 
-    /// Returns the reason for which a session may not read a topic, for operators; `None` if it may.
-    /// Costs [`Self::most_steps`], and the comparison with each rule if it may not.
+    /// Returns the reason for which a session may not read a topic, for operators, and the number of
+    /// rules that were compared for it; `None` if it may. Costs [`Self::most_steps`] beside.
     pub(crate) fn why_unreadable(
         &self,
         (own, source): (Option<&SessionRules>, &RuleSource),
         (user, names): (Option<&Identity>, ClientNames<'_>),
         topic: &str,
-    ) -> Option<String> {
-        let is_granted = match self.permit_of(own, source, names.user) {
+    ) -> Option<(String, usize)> {
+        let permit = self.permit_of(own, source, names.user);
+        let is_granted = match &permit {
             Permit::All => own.is_some() || !self.settings.protects_others || !is_of_others(topic),
             permit => permit.may_read(topic, names),
         };
-        (!is_granted).then(|| self.why_denied((own, source), (user, names), DeniedAccess::Receive(topic)))
+        let why = || self.why_denied((own, source), (user, names), DeniedAccess::Receive(topic));
+        (!is_granted).then(|| (why(), permit.denying_rules()))
     }
 
     /// Returns the treatment of a filter of which the client may read nothing.
