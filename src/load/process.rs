@@ -1,14 +1,15 @@
 //! CPU time and memory of a broker on this machine, from `/proc`.
 
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 
 /// One reading of CPU time and memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ProcessReading {
-    /// CPU time of all present threads, in nanoseconds.
-    cpu_ns: u64,
+    /// CPU time of each present thread in nanoseconds, by the number of the thread.
+    cpu_ns: HashMap<u64, u64>,
     rss_bytes: u64,
     peak_bytes: u64,
 }
@@ -29,11 +30,14 @@ pub(super) struct Cost {
 /// # Errors
 /// The process or `/proc` does not exist.
 pub(super) fn read(pid: u32) -> io::Result<ProcessReading> {
-    let mut cpu_ns = 0;
+    let mut cpu_ns = HashMap::new();
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let thread = thread?;
+        let number = thread.file_name().to_str().and_then(|name| name.parse::<u64>().ok());
         // A thread may end between the listing and the reading.
-        let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
-        cpu_ns += text.split(' ').next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+        let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+        let used = text.split(' ').next().and_then(|field| field.parse::<u64>().ok());
+        cpu_ns.extend(number.zip(used));
     }
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     Ok(ProcessReading {
@@ -50,10 +54,13 @@ fn kibibytes(status: &str, key: &str) -> u64 {
 }
 
 impl ProcessReading {
-    /// Returns the cost since `earlier`.
+    /// Returns the cost since `earlier`. The CPU time of threads that have ended meanwhile is not
+    /// known, and does not count.
     pub(super) fn since(&self, earlier: &ProcessReading) -> Cost {
+        let before = |thread| earlier.cpu_ns.get(thread).copied().unwrap_or_default();
+        let used: u64 = self.cpu_ns.iter().map(|(thread, now)| now.saturating_sub(before(thread))).sum();
         Cost {
-            cpu_s: self.cpu_ns.saturating_sub(earlier.cpu_ns) as f64 / 1e9,
+            cpu_s: used as f64 / 1e9,
             cpu_us_per_message: None,
             rss_bytes: self.rss_bytes,
             rss_peak_bytes: self.peak_bytes,
@@ -85,13 +92,24 @@ mod tests {
     #[test]
     fn this_process_can_be_read() {
         let reading = read(std::process::id()).unwrap();
-        assert!(reading.cpu_ns > 0 && reading.rss_bytes > 0 && reading.peak_bytes >= reading.rss_bytes);
+        assert!(
+            !reading.cpu_ns.is_empty() && reading.rss_bytes > 0 && reading.peak_bytes >= reading.rss_bytes
+        );
+    }
+
+    fn reading(cpu_ns: &[(u64, u64)]) -> ProcessReading {
+        ProcessReading { cpu_ns: cpu_ns.iter().copied().collect(), rss_bytes: 1, peak_bytes: 2 }
+    }
+
+    #[test]
+    fn a_thread_that_ends_takes_nothing_from_what_others_used() {
+        let cost = reading(&[(1, 300), (3, 50)]).since(&reading(&[(1, 100), (2, 9_000)]));
+        assert_eq!(cost.cpu_s, 250.0 / 1e9);
     }
 
     #[test]
     fn cost_is_per_message() {
-        let reading = |cpu_ns| ProcessReading { cpu_ns, rss_bytes: 1, peak_bytes: 2 };
-        let mut cost = reading(5_000_000).since(&reading(1_000_000));
+        let mut cost = reading(&[(7, 5_000_000)]).since(&reading(&[(7, 1_000_000)]));
         cost.spread_over(1000);
         assert_eq!((cost.cpu_s, cost.cpu_us_per_message), (0.004, Some(4.0)));
         cost.spread_over(0);

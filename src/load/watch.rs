@@ -47,8 +47,8 @@ impl Meter {
 
     /// Takes the last reading; later calls do nothing.
     pub(super) fn end(&mut self) {
-        if let (None, Some(first), Some(last)) = (self.cost, self.first, self.read()) {
-            self.cost = Some(last.since(&first));
+        if let (None, Some(first), Some(last)) = (self.cost, &self.first, self.read()) {
+            self.cost = Some(last.since(first));
         }
     }
 
