@@ -5,6 +5,7 @@
 //! took. So the truth comes from outside of the broker. Its seeds are fixed, and a failure names
 //! its seed.
 
+use crate::access::acl;
 use crate::client::{V5, connect, encoded, enter, publication, publish, send, subscribe, take_packets};
 use crate::driver::{self, LinkId, MemoryDriver};
 use crate::memory_store::Memory;
@@ -24,6 +25,7 @@ use homing::persistence::records::Record;
 use homing::session::drops::DropReason;
 use homing::session::outbound::one_message::MessageName;
 use homing::session::outbound::stall::SocketView;
+use homing::shard::observe::refusals::RefusedKind;
 use homing::shard::{LetterLimits, ShardSettings, shard_of};
 use homing::store::coalesce::CommitGroup;
 use homing::store::view::look;
@@ -51,6 +53,8 @@ enum Truth {
     Delayed,
     Parked,
     Dropped(DropReason),
+    /// The rules forbade the PUBLISH.
+    Denied,
 }
 
 /// What a receiver does.
@@ -70,9 +74,12 @@ enum Habit {
     Late,
     /// Is away, and its session is ended by an operator.
     Ended,
+    /// Is away, and nobody may write to its topics.
+    Forbidden,
 }
 
-const HABITS: [Habit; 8] = [
+/// The last one has the topics that [`World::new`] forbids.
+const HABITS: [Habit; 9] = [
     Habit::Visits,
     Habit::Slow,
     Habit::Quick,
@@ -81,6 +88,7 @@ const HABITS: [Habit; 8] = [
     Habit::Small,
     Habit::Late,
     Habit::Ended,
+    Habit::Forbidden,
 ];
 
 struct Receiver {
@@ -122,6 +130,7 @@ impl World {
         settings.letters = LetterLimits { letters: 1_000, bytes: 1 << 20 };
         settings.delayed.messages = 1_000;
         settings.session.send.redelivery.negative_ack = true;
+        settings.access.files.broker = Some(acl("topic deny r8/#\ntopic readwrite #\n"));
         let mut driver = MemoryDriver::new(&settings, SHARDS);
         driver.keep_in_store();
         let publisher = enter(&mut driver, connect("app"));
@@ -142,7 +151,7 @@ impl World {
             let link = world.receivers[number].link.expect("it is there");
             subscribe(&mut world.driver, link, &[&format!("r{number}/#")], QoS::AtLeastOnce);
             match habit {
-                Habit::Visits | Habit::Late | Habit::Ended => world.leave(number),
+                Habit::Visits | Habit::Late | Habit::Ended | Habit::Forbidden => world.leave(number),
                 Habit::ReadsNothing => world.driver.make_room(link, 0),
                 Habit::Slow | Habit::Quick | Habit::Refuses | Habit::Small => {}
             }
@@ -220,6 +229,7 @@ impl World {
         let payload = vec![b'x'; if habit == Habit::Small && is_special { 200 } else { 10 }];
         let message_expiry = (habit == Habit::Late && is_special).then_some(5);
         let truth = match habit {
+            Habit::Forbidden => Truth::Denied,
             _ if is_delayed => Truth::Delayed,
             Habit::Small if is_special => Truth::Dropped(DropReason::TooLarge),
             Habit::ReadsNothing => Truth::Unread,
@@ -239,9 +249,11 @@ impl World {
                 answer = Some(reason);
             }
         });
-        if answer.expect("an answer") == ReasonCode::QUOTA_EXCEEDED {
+        let answer = answer.expect("an answer");
+        if answer == ReasonCode::QUOTA_EXCEEDED {
             self.messages[message].1 = Truth::Dropped(DropReason::QueueRefused);
         }
+        assert_eq!(answer == ReasonCode::NOT_AUTHORIZED, truth == Truth::Denied);
         match habit {
             Habit::Quick | Habit::Refuses | Habit::Small => self.acknowledge(receiver, 10),
             _ => drop(self.take(receiver)),
@@ -409,6 +421,17 @@ impl World {
             QueryAnswer::Dropped(found) => [found.drops, found.without_topic].concat(),
             _ => panic!("no drops"),
         });
+        let mut refused = self.ask(&query, |answer| match answer {
+            QueryAnswer::Dropped(found) => found.refused,
+            _ => panic!("no refusals"),
+        });
+        refused.retain(|one| one.kind == RefusedKind::Publish);
+        // The first refusals of a client within ten seconds have their topics. Those behind them are
+        // counted, and may be any.
+        assert!(
+            refused.iter().all(|one| [&topic, ""].contains(&one.topic.to_string().as_str())),
+            "{refused:?}"
+        );
         let causes_on = |topic: &str| -> Vec<DropReason> {
             let of_topic = dropped.iter().filter(|drop| drop.topic.to_string() == topic);
             of_topic.map(|drop| drop.cause).collect()
@@ -434,6 +457,10 @@ impl World {
             Truth::Acknowledged => found == (0, &[], 0, 0),
             Truth::Delayed => found == (0, &[], 0, 1),
             Truth::Parked => found == (0, &[DropReason::Parked], 1, 0),
+            Truth::Denied => {
+                let by_rule = refused.iter().any(|one| one.cause == DropReason::NotAuthorized.name());
+                found == (0, &[], 0, 0) && by_rule
+            }
             Truth::Dropped(cause) => {
                 let is_letter = cause == DropReason::NegativelyAcknowledged;
                 let drop: &[DropReason] = if unknown.contains(&cause) { &drops[..] } else { &[cause] };
@@ -479,7 +506,8 @@ fn where_says_of_each_of_a_thousand_messages_what_has_become_of_it() {
         (0..MESSAGES).for_each(|message| world.check(message));
         seen.extend(world.messages.iter().map(|(_, truth)| *truth));
     }
-    let kinds = [Truth::Sent, Truth::Waiting, Truth::Unread, Truth::Acknowledged, Truth::Delayed];
+    let kinds =
+        [Truth::Sent, Truth::Waiting, Truth::Unread, Truth::Acknowledged, Truth::Delayed, Truth::Denied];
     let causes = [
         DropReason::QueueRefused,
         DropReason::Expired,
