@@ -67,8 +67,8 @@ struct AuditEntries {
     /// The number of the next entry; they begin at 1.
     next: u64,
     entries: VecDeque<AuditEntry>,
-    /// Those about messages that programs publish, which are so many that they would push the others
-    /// out.
+    /// The entries about messages that programs publish. They are many, and would push the other
+    /// entries out.
     published: VecDeque<AuditEntry>,
 }
 

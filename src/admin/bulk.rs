@@ -27,8 +27,8 @@ use utoipa::ToSchema;
 /// request.
 const TIME: Duration = Duration::from_secs(5);
 
-/// Time that an action on dead letters has after it has found them, however long that took. So each
-/// request makes progress, also with a million letters.
+/// Time that an action on dead letters has once the letters are found, however long the search took.
+/// So each request makes progress, also with a million letters.
 const LEAST: Duration = Duration::from_secs(2);
 
 /// Time until a shard is asked again that could do nothing.
@@ -57,8 +57,8 @@ pub(crate) struct ManyDone {
 }
 
 impl ManyDone {
-    /// Returns what was done with dead letters, as a sentence without its end. `verb` is what is
-    /// done with them, such as `deleted`.
+    /// Returns what was done with dead letters, as a sentence without its end. `verb` names the
+    /// action, such as `deleted`.
     pub(crate) fn of_letters(&self, verb: &str) -> String {
         let (letters, are) = if self.count == 1 { ("dead letter", "is") } else { ("dead letters", "are") };
         let mut said = format!("{} {letters} {are} {verb}", self.count);

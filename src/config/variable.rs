@@ -1,4 +1,4 @@
-//! The names of environment variables: which of them are keys, and which only look like one.
+//! The names of environment variables: keys, and names that only look like a key.
 
 use super::keys::{self, key};
 use std::ffi::OsStr;

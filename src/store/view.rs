@@ -148,7 +148,7 @@ pub fn look(
     Ok(looked)
 }
 
-/// Reads messages one by one, so that a large one is not followed by others.
+/// Reads messages one after the other, and stops once their bytes reach the bound.
 fn bodies(reader: &mut dyn StoreReader, places: &[StoredPlace]) -> Result<Vec<StoredBody>, StoreError> {
     let (mut read, mut bytes) = (Vec::new(), 0);
     for place in places {

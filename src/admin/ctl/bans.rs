@@ -22,7 +22,7 @@ pub(super) enum BansCommand {
     Add {
         #[command(flatten)]
         ban: BanFlags,
-        /// The time for which it holds, such as 1h [default: no end]
+        /// The time for which the ban holds, such as 1h [default: no end]
         #[arg(long = "for", value_name = "TIME")]
         lasts: Option<String>,
         #[command(flatten)]

@@ -118,8 +118,8 @@ impl Collector {
         Box::new(if self.by_socket.admits_all() { self.range.clone() } else { all })
     }
 
-    /// Takes the rows of an answer. `counts` are the sessions that the filter admits, and those of
-    /// them before the page, as the shard counts them.
+    /// Takes the rows of an answer. `counts` are two numbers of the shard: the sessions that the
+    /// filter admits, and the admitted sessions before the page.
     fn take(&mut self, rows: impl Iterator<Item = (SessionRank, ListedRow)>, counts: (usize, usize)) {
         if self.by_socket.admits_all() {
             self.total += counts.0;

@@ -75,7 +75,8 @@ impl<'a> FoundReceivers<'a> {
             all.of(name).unlisted = *count;
         }
         for of_receiver in &found.in_store {
-            // What was not looked at is counted once for all receivers of which nothing is known.
+            // A receiver of which nothing is known gets no line. One number tells how many messages
+            // of all such receivers were not looked at.
             let name = &*of_receiver.receiver;
             if of_receiver.found > 0 || wanted.receiver.is_some() || all.by_name.contains_key(name) {
                 all.of(name).in_store = Some(of_receiver);

@@ -46,7 +46,7 @@ pub(crate) struct TokenOrder {
     name: String,
     #[schema(value_type = Scope)]
     scope: String,
-    /// The time after which it is refused, such as `30d`. Without it, never.
+    /// The time after which the token is refused, such as `30d`. Without it the token has no end.
     #[serde(default)]
     #[schema(value_type = Option<DurationText>)]
     expires: Option<String>,

@@ -83,8 +83,8 @@ impl UserRules {
             DeniedAccess::Publish(topic) | DeniedAccess::Receive(topic) => {
                 sets.iter().find_map(|set| set.line_matching(topic, names))
             }
-            // A rule that denies the whole filter says more than one that denies a part, and that
-            // one decides only over what another rule grants.
+            // A rule that denies the whole filter says more than a rule that denies a part of it. A
+            // part is denied only if another rule grants the rest.
             DeniedAccess::Subscribe(filter) => {
                 let line = |fits: fn(&str, &str) -> bool| {
                     sets.iter().find_map(|set| set.line_filled(names, |own| fits(own, filter)))

@@ -47,9 +47,9 @@ pub struct InStoreFound {
     pub receiver: Box<str>,
     /// The number of messages, wanted or not.
     pub messages: usize,
-    /// The number of wanted ones among those that were looked at.
+    /// The number of wanted messages that were found.
     pub found: usize,
-    /// The number of these that are not among [`Searched::messages`].
+    /// The number of found messages that are not among [`Searched::messages`].
     pub unlisted: usize,
     /// The number of messages that were not looked at.
     pub unseen: usize,

@@ -63,7 +63,7 @@ pub struct RankedSessions {
     pub part: Part<(SessionRank, SessionSummary), u32>,
     /// The number of sessions that the filter admits, in the range and outside.
     pub admitted: usize,
-    /// Those of them up to [`RankRange::after`].
+    /// The number of admitted sessions up to [`RankRange::after`].
     pub before: usize,
 }
 

@@ -44,7 +44,7 @@ pub struct InStore {
 }
 
 impl InStore {
-    /// Returns one of the messages, with what the store has of it.
+    /// Returns the message of an entry, with its row in the store.
     pub(super) fn message(&self, number: EntryNumber, stored: StoredMessage) -> FoundMessage {
         FoundMessage {
             session: self.session,

@@ -80,7 +80,8 @@ impl OperatorPublish<'_> {
         (self.publish.qos != QoS::AtMostOnce).then_some(ReportTo::Operator(self.number))
     }
 
-    /// Keeps a message for `$delayed/...`. It counts for nobody, as those of the broker.
+    /// Keeps a message for `$delayed/...`. The message counts for no client, like the broker's own
+    /// messages.
     ///
     /// # Errors
     /// The reason code of the refusal, and its cause.
@@ -169,7 +170,7 @@ impl OperatorPublish<'_> {
                 let origin = PublicationOrigin::Publisher(of(core.begin_for_dead_letters()));
                 let held = publication.held;
                 fans.fan_out(&mut publication, extent, matches, origin, core);
-                // The end of the routing is one gate, beside those of the receivers that hold it.
+                // The end of the routing is one gate. Each receiver that holds the message is another.
                 match self.gate() {
                     Some(_) => (1 + held, Outcome::Unmatched),
                     None => (0, Outcome::Taken),
