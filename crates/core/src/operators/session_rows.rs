@@ -195,7 +195,7 @@ pub struct SessionDetail {
     pub subscriptions: Vec<OwnSubscription>,
     /// The redelivery settings, with their sources.
     pub redelivery: SourcedRedelivery,
-    /// The last refused requests of the client, the newest first, at most [`REFUSED`].
+    /// The last refused requests of the client, the newest first, at most 16.
     pub refused: Vec<Refusal>,
 }
 

@@ -1,9 +1,9 @@
 //! The PUBLISH packets, Will Messages and Topic Filters that the shard refused, for operators.
 //!
-//! Each client has at most one report of each kind in [`QUIET`], with the number of the others. The
-//! last refusals are kept. Equal refusals of a client share a row, and [`ROWS`] bounds the rows of
-//! one client, so that no client hides the refusals of the others. What has no row of its own is
-//! counted in a row without a topic. Written on the way of a refusal only.
+//! Each client has at most one report of each kind in ten seconds, with the number of the others. The
+//! last refusals are kept. Equal refusals of a client share a row, and one client gets 16 new rows of
+//! a kind in ten seconds, so that no client hides the refusals of the others. What has no row of its
+//! own is counted in a row without a topic. Written on the way of a refusal only.
 
 use crate::mqtt::excerpt::Excerpt;
 use crate::mqtt::keyed::Keyed;
