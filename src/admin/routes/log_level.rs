@@ -4,7 +4,7 @@ use super::json_answer::JsonAnswer;
 use crate::admin::audit::{AuditedAction, arguments};
 use crate::admin::commands::note_parameter;
 use crate::admin::failed::Failed;
-use crate::admin::request::{Asker, DurationText, NoteParameters};
+use crate::admin::request::{Asker, DurationText, NoteParameters, read_body};
 use crate::admin::state::State;
 use crate::log::level::{self, LevelError};
 use crate::time::duration;
@@ -52,9 +52,7 @@ pub(crate) async fn set(
     state: State,
 ) -> Result<HttpResponse, Failed> {
     let note = asked.into_inner().note()?;
-    let LogLevelOrder { level, lasts } = serde_json::from_slice(&body).map_err(|error| {
-        Failed::Parameter(format!("the body must be {{\"level\": \"debug\", \"for\": \"10m\"}}: {error}"))
-    })?;
+    let LogLevelOrder { level, lasts } = read_body(&body, r#"{"level": "debug", "for": "10m"}"#)?;
     let lasts = lasts.map(|text| time(&text)).transpose()?;
     let change = level::set(&level).map_err(|error| match error {
         LevelError::Invalid(_) => Failed::Parameter(error.to_string()),

@@ -7,7 +7,7 @@ use crate::admin::browser_login::{is_own_site, login_of_cookie};
 use crate::admin::cookies::{ended_login_cookie, login_cookie, login_cookie_of};
 use crate::admin::failed::Failed;
 use crate::admin::login_attempt;
-use crate::admin::request::Asker;
+use crate::admin::request::{Asker, read_body};
 use crate::admin::state::State;
 use crate::clock;
 use actix_web::http::header::SET_COOKIE;
@@ -57,9 +57,7 @@ pub(crate) async fn log_in(
         return Err(Failed::ForeignRequest);
     }
     let body = Zeroizing::new(body.to_vec());
-    let given: PasswordLogin = serde_json::from_slice(&body).map_err(|error| {
-        Failed::Parameter(format!(r#"the body must be {{"user": NAME, "password": TEXT}}: {error}"#))
-    })?;
+    let given: PasswordLogin = read_body(&body, r#"{"user": "ann", "password": "..."}"#)?;
     let password = Zeroizing::new(given.password);
     let caller = login_attempt::by_password(&request, &state, given.user, password).await?;
     let cookie = login_attempt::begin(&request, &state, caller, "password")?;

@@ -2,7 +2,7 @@
 
 use super::json_answer::{JsonAnswer, done};
 use crate::admin::failed::Failed;
-use crate::admin::request::{Asker, DurationText, NoteParameters, limit_of};
+use crate::admin::request::{Asker, DurationText, NoteParameters, limit_of, read_body};
 use crate::admin::state::State;
 use crate::admin::trace_commands::{TraceWish, begin_trace, end_trace};
 use crate::admin::traces::{TraceList, TraceRow};
@@ -48,9 +48,7 @@ pub(crate) async fn begin(
     state: State,
 ) -> Result<HttpResponse, Failed> {
     state.running()?;
-    let wish: TraceWish = serde_json::from_slice(&body).map_err(|error| {
-        Failed::Parameter(format!("the body must be {{\"clients\": [\"app-1\"], \"for\": \"5m\"}}: {error}"))
-    })?;
+    let wish: TraceWish = read_body(&body, r#"{"clients": ["app-1"], "for": "5m"}"#)?;
     let trace = begin_trace(&state, &caller, wish, &asked.into_inner().note()?).await?;
     Ok(HttpResponse::Created().json(TraceNumber { trace }))
 }
