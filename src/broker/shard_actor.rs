@@ -18,6 +18,7 @@ use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{ExpiredDeadline, ExpiredDeadlines};
 use crate::operators::command::Command;
 use crate::pulse::Pulse;
+use crate::shard::Input;
 use crate::shard::SharedState;
 use crate::shard::clients::deadlines::DeadlineAction;
 use crate::shard::settings::OWN_DELAYED;
@@ -143,7 +144,7 @@ impl Handler<ExpiredDeadlines> for ShardActor {
             for ExpiredDeadline { kind, slot, generation } in message.batch {
                 if kind == DeadlineKind::Housekeeping {
                     match slot {
-                        OWN_DELAYED => shard.publish_delayed(now),
+                        OWN_DELAYED => shard.input(now, Input::DelayedDue),
                         _ => is_housekeeping_due = true,
                     }
                     continue;
@@ -243,7 +244,7 @@ impl Handler<DelayedPage> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, page: DelayedPage, _: &mut Context<ShardActor>) {
-        self.driver.in_new_turn(|shard, now| shard.take_delayed(now, page.request, page.delayed));
+        self.driver.in_new_turn(|shard, now| shard.input(now, Input::Delayed(page.request, page.delayed)));
     }
 }
 
@@ -251,7 +252,7 @@ impl Handler<Page> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, page: Page, _: &mut Context<ShardActor>) {
-        self.driver.in_new_turn(|shard, now| shard.take_page(now, &page.request, page.entries));
+        self.driver.in_new_turn(|shard, now| shard.input(now, Input::Page(page.request, page.entries)));
     }
 }
 
@@ -313,7 +314,7 @@ impl Handler<TraceShard> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, order: TraceShard, _: &mut Context<ShardActor>) {
-        self.driver.in_new_turn(|shard, _| shard.set_trace(order.0));
+        self.driver.in_new_turn(|shard, now| shard.input(now, Input::Traces(order.0)));
     }
 }
 

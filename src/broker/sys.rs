@@ -11,7 +11,7 @@ use crate::mqtt::codec::PacketType;
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Drops};
 use crate::shard::observe::client_counts::SessionEnd;
-use crate::shard::{Shard, ShardSnapshot, SharedState};
+use crate::shard::{Input, Shard, ShardSnapshot, SharedState};
 use crate::store::writer::WriterStatistics;
 use crate::time::Instant;
 use std::sync::atomic::Ordering;
@@ -47,7 +47,7 @@ impl SysTopics {
             RetainedSum { messages: retained.len() as u64, bytes: retained.bytes() as u64 }
         };
         for (name, value) in self.figures(now, statistics, retained) {
-            shard.publish_own(now, &format!("$SYS/broker/{name}"), value.as_bytes());
+            shard.input(now, Input::Own(&format!("$SYS/broker/{name}"), value.as_bytes()));
         }
     }
 

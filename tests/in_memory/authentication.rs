@@ -11,6 +11,7 @@ use homing::mqtt::packet::{Connect, Packet, ProtocolVersion, QoS, ReasonCode, Wi
 use homing::persistence::records::Record;
 use homing::session::authentication::Reach;
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
+use homing::shard::Input;
 use homing::shard::login::arrival::Arrival;
 use homing::shard::login::authentication::AuthDecision;
 use homing::shard::observe::trace::{TraceWatch, TracedPayloads};
@@ -148,7 +149,7 @@ fn a_user_who_is_revoked_between_the_decision_and_connect_is_asked_about_again()
     let (_, request) = driver.auth_requests.remove(0);
     let now = driver.now;
     driver.shards[0].begin_turn();
-    driver.shards[0].authenticated(now, request.connection, allow());
+    driver.shards[0].input(now, Input::Authenticated(request.connection, allow()));
     let portion = driver.shards[0].access_control().revoke(now, 0, &|user, _| user.user() == "ann");
     assert_eq!(portion, RevokedPortion { disconnected: 0, next: None }, "nobody is connected yet");
     driver.settle();
@@ -516,9 +517,9 @@ fn watch(client_id: &str) -> Option<Arc<TraceWatch>> {
 #[test]
 fn a_trace_that_ends_while_the_password_is_checked_does_not_follow_the_client() {
     let mut driver = driver(1);
-    driver.shards[0].set_trace(watch("c"));
+    driver.shards[0].input(driver.now, Input::Traces(watch("c")));
     let link = opened(&mut driver, &ann("c", V5));
-    driver.shards[0].set_trace(watch("another"));
+    driver.shards[0].input(driver.now, Input::Traces(watch("another")));
     driver.decide(allow());
     driver.trace_steps.clear();
     driver.send(link, b"\xC0\0");
@@ -528,7 +529,7 @@ fn a_trace_that_ends_while_the_password_is_checked_does_not_follow_the_client() 
 #[test]
 fn the_connect_of_a_traced_client_whose_password_is_checked_is_one_step() {
     let mut driver = driver(1);
-    driver.shards[0].set_trace(watch("c"));
+    driver.shards[0].input(driver.now, Input::Traces(watch("c")));
     let link = opened(&mut driver, &ann("c", V5));
     driver.decide(allow());
     driver.send(link, b"\xC0\0");

@@ -8,10 +8,10 @@ use homing::access::strikes::StrikeRule;
 use homing::mqtt::packet::{Connect, Packet, PacketId, ProtocolVersion};
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use homing::session::outbound::stall::{SocketView, Stall, StallCause};
-use homing::shard::ShardSettings;
 use homing::shard::login::arrival::Arrival;
 use homing::shard::login::authentication::AuthDecision;
 use homing::shard::observe::client_events::DisconnectCause;
+use homing::shard::{Input, ShardSettings};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ fn a_banned_user_does_not_take_over_a_session() {
 fn a_ban_ends_at_its_end() {
     let mut driver = banning(1, []);
     let now = driver.now;
-    driver.shards.iter_mut().for_each(|shard| shard.set_wall_clock(now, 1_000_000));
+    driver.shards.iter_mut().for_each(|shard| shard.input(now, Input::WallClock(1_000_000)));
     replace(&mut driver, [(Banned::Client("c".into()), Some(1_010_000))]);
     let link = client(&mut driver, "c", 10);
     assert_eq!(received(&driver, link), BANNED);

@@ -8,6 +8,7 @@ use homing::operators::command::{Command, CommandOutcome};
 use homing::operators::message_commands::MessageCommand;
 use homing::persistence::records::{CountedDelayed, DelayedNumber, Record, StoredDelayed};
 use homing::session::outbound::stall::SocketView;
+use homing::shard::Input;
 use homing::shard::durability::placement::RecoveredShard;
 use homing::shard::features::delayed::{DelayedPlace, HORIZON};
 use homing::shard::turn::effects::DelayedRequest;
@@ -50,7 +51,7 @@ fn delay(driver: &mut MemoryDriver, topic: &str) -> StoredDelayed {
 fn end_reading(driver: &mut MemoryDriver, read: StoredDelayed) {
     let until = Instant::ZERO + HORIZON;
     let request = DelayedRequest { from: (READ_UNTIL, DelayedNumber(0)), until, most: 1_000 };
-    driver.shards[0].take_delayed(driver.now, request, vec![read]);
+    driver.shards[0].input(driver.now, Input::Delayed(request, vec![read]));
     driver.settle();
     assert_eq!(driver.shared.totals.delayed_messages.get(), 1, "the one that is due late");
 }

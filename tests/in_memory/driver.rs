@@ -37,7 +37,7 @@ use homing::shard::turn::STEPS_PER_TURN;
 use homing::shard::turn::effects::DelayedRequest;
 use homing::shard::turn::effects::PageRequest;
 use homing::shard::turn::io::{EventMessages, Io, Written};
-use homing::shard::{ConnectionId, PartialShare, ReadProgress, Shard, ShardSettings, SharedState};
+use homing::shard::{ConnectionId, Input, PartialShare, ReadProgress, Shard, ShardSettings, SharedState};
 use homing::shard::{DelayedLimits, LetterLimits};
 use homing::time::Instant;
 use std::collections::VecDeque;
@@ -243,7 +243,7 @@ impl MemoryDriver {
     pub fn decide(&mut self, decision: AuthDecision) {
         let (shard, request) = self.auth_requests.remove(0);
         self.shards[shard].begin_turn();
-        self.shards[shard].authenticated(self.now, request.connection, decision);
+        self.shards[shard].input(self.now, Input::Authenticated(request.connection, decision));
         self.settle();
     }
 
@@ -258,7 +258,7 @@ impl MemoryDriver {
         for (shard, page) in std::mem::take(&mut self.pages) {
             pages += 1;
             let read = page.wanted.iter().filter_map(|(number, _)| self.stored(*number)).collect();
-            self.shards[shard].take_page(self.now, &page, read);
+            self.shards[shard].input(self.now, Input::Page(page, read));
         }
         self.settle();
         pages
@@ -351,7 +351,7 @@ impl MemoryDriver {
 
     pub fn stop(&mut self) {
         for shard in &mut self.shards {
-            shard.stop(self.now);
+            shard.input(self.now, Input::Stop);
         }
         self.settle();
     }
@@ -364,7 +364,7 @@ impl MemoryDriver {
             let Some(next) = next.filter(|next| *next <= end) else {
                 self.now = end;
                 for shard in &mut self.shards {
-                    shard.housekeeping(end, Instant::NEVER);
+                    shard.input(end, Input::Housekeeping { next: Instant::NEVER });
                 }
                 return self.settle();
             };
@@ -383,14 +383,14 @@ impl MemoryDriver {
     pub fn suspend(&mut self, by: Duration) {
         self.now = self.now + by;
         let now = self.now;
-        self.shards.iter_mut().for_each(|shard| shard.woke(now));
+        self.shards.iter_mut().for_each(|shard| shard.input(now, Input::Woke));
         self.advance(Duration::ZERO);
     }
 
     fn expired_deadline(&mut self, shard: usize, due: Registration) {
         self.shards[shard].begin_turn();
         if due.kind == DeadlineKind::Housekeeping {
-            return self.shards[shard].publish_delayed(self.now);
+            return self.shards[shard].input(self.now, Input::DelayedDue);
         }
         match self.shards[shard].expired_deadline(self.now, due.kind, due.slot, due.generation) {
             Some(DeadlineAction::Retransmit(id)) => {
@@ -399,11 +399,11 @@ impl MemoryDriver {
                 let Link { on_the_way, ref unread, ref received, .. } = self.links[link];
                 let unsent = on_the_way.map_or(0, |bytes| bytes + received.len());
                 let view = SocketView { unsent, unread: unread.len(), ..SocketView::default() };
-                self.shards[shard].acknowledgement_due(self.now, id, view);
+                self.shards[shard].input(self.now, Input::AcknowledgementDue(id, view));
             }
             Some(DeadlineAction::Disconnect(id)) => {
                 let Some(link) = self.link_of(shard, id) else { return };
-                match self.shards[shard].disconnect_if_due(self.now, id) {
+                match OverdueConnection::check(self.now, id, &mut self.shards[shard]) {
                     OverdueConnection::Abandon => self.gone(link),
                     OverdueConnection::Paused => self.resume(shard, id),
                     OverdueConnection::NotYet | OverdueConnection::Disconnected => {}
@@ -421,7 +421,7 @@ impl MemoryDriver {
         let Link { shard, id, open, .. } = self.links[link];
         if open {
             self.links[link].open = false;
-            self.shards[shard].closed(self.now, id, "closed by the peer");
+            self.shards[shard].input(self.now, Input::Closed(id, "closed by the peer"));
         }
     }
 
@@ -454,7 +454,7 @@ impl MemoryDriver {
         let to = usize::from(to.0);
         assert_ne!(to, shard, "a socket is handed to another shard");
         let id = self.shards[to].accept(self.now, arrival);
-        self.shards[to].keep_unread(id, unread);
+        self.shards[to].input(self.now, Input::Unread(id, unread));
         self.links[link].shard = to;
         self.links[link].id = id;
         self.take_in(link, &[]);

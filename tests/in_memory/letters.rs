@@ -17,7 +17,7 @@ use homing::persistence::records::{Batch, Record};
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::session::drops::DropReason;
 use homing::session::outbound::stall::SocketView;
-use homing::shard::{LetterLimits, ShardSettings};
+use homing::shard::{Input, LetterLimits, ShardSettings};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -523,7 +523,7 @@ fn the_newest_letters_stay_after_the_wall_clock_was_set_back() {
     driver.close(link);
     let publisher = client::client(&mut driver, "publisher", 10);
     for (payload, unix_ms) in [(b"1", 900_000), (b"2", 900_000), (b"3", 500_000), (b"4", 500_000)] {
-        driver.shards[0].set_wall_clock(driver.now, unix_ms);
+        driver.shards[0].input(driver.now, Input::WallClock(unix_ms));
         publish_payload(&mut driver, publisher, payload, None);
         assert_eq!(park(&mut driver, "receiver"), CommandOutcome::Done);
     }

@@ -7,6 +7,7 @@ use homing::mqtt::packet::{
 };
 use homing::session::outbound::queue::QueuePolicy;
 use homing::session::trace_steps::StepKind;
+use homing::shard::Input;
 use homing::shard::observe::trace::{TraceWatch, TracedPayloads};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,8 @@ fn watch(clients: &[&str], filters: &[&str]) -> TraceWatch {
 
 fn follow(driver: &mut MemoryDriver, watch: TraceWatch) {
     let watch = Arc::new(watch);
-    driver.shards.iter_mut().for_each(|shard| shard.set_trace(Some(Arc::clone(&watch))));
+    let now = driver.now;
+    driver.shards.iter_mut().for_each(|shard| shard.input(now, Input::Traces(Some(Arc::clone(&watch)))));
 }
 
 /// Returns the steps since the last call: the kind and the client of each.
@@ -184,7 +186,8 @@ fn nothing_is_noted_before_a_trace_and_after_it() {
     follow(&mut driver, watch(&["app"], &["a"]));
     publish(&mut driver, link, "a", QoS::AtLeastOnce, 2);
     assert!(!steps(&mut driver).is_empty());
-    driver.shards.iter_mut().for_each(|shard| shard.set_trace(None));
+    let now = driver.now;
+    driver.shards.iter_mut().for_each(|shard| shard.input(now, Input::Traces(None)));
     publish(&mut driver, link, "a", QoS::AtLeastOnce, 3);
     client::take(&mut driver, link, true);
     assert!(steps(&mut driver).is_empty());

@@ -9,7 +9,7 @@ use homing::persistence::records::Record;
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::session::drops::{DropReason, DropReasons};
 use homing::shard::login::arrival::Arrival;
-use homing::shard::{ReadProgress, Shard};
+use homing::shard::{Input, ReadProgress, Shard};
 use homing::time::Instant;
 use std::time::Duration;
 
@@ -413,7 +413,7 @@ fn a_session_that_begins_in_the_slot_of_one_that_ended_gets_nothing_of_what_was_
     // Straight to the shard, for the driver settles after whatever it does.
     let last = driver.id(receivers[RECEIVERS - 1]);
     let shard = &mut driver.shards[0];
-    shard.closed(now, last, "closed");
+    shard.input(now, Input::Closed(last, "closed"));
     let new = shard.accept(now, Arrival::local());
     shard.begin_turn();
     let connect = [0x10, 13, 0, 4, b'M', b'Q', b'T', b'T', 4, 2, 0, 0, 0, 1, b'n'];
@@ -704,7 +704,7 @@ fn a_publication_goes_on_in_portions_when_its_publisher_is_gone_and_its_will_com
         shard.begin_turn();
         shard.work(now);
         shard.begin_turn();
-        shard.closed(now, id, "closed");
+        shard.input(now, Input::Closed(id, "closed"));
         assert!(shard.is_fanning() && shard.snapshot().counters.sent.total() < RECEIVERS as u64);
         // A message that it publishes after its return comes behind both.
         let back = driver.open();

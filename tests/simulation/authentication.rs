@@ -21,6 +21,7 @@ use homing::mqtt::codec;
 use homing::mqtt::packet::{Auth, Connect, ConnectProperties, Packet, ProtocolVersion, ReasonCode};
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use homing::shard::ConnectionId;
+use homing::shard::Input;
 use homing::shard::login::authentication::{
     AuthDecision, AuthExchange, AuthRequest, Challenge, ExchangeStep,
 };
@@ -237,7 +238,7 @@ impl World {
             None => self.saw("a decision comes for a connection that is gone"),
         }
         let now = self.instant();
-        self.nodes[shard].core.authenticated(now, connection, decision);
+        self.nodes[shard].core.input(now, Input::Authenticated(connection, decision));
         self.after_core(shard);
     }
 

@@ -30,7 +30,7 @@ use homing::shard::settings::OWN_DELAYED;
 use homing::shard::turn::effects::DelayedRequest;
 use homing::shard::turn::effects::PageRequest;
 use homing::shard::turn::io::{EventMessages, Io, Written};
-use homing::shard::{ConnectionId, ReadProgress, Shard};
+use homing::shard::{ConnectionId, Input, ReadProgress, Shard};
 use homing::time::Instant;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -526,7 +526,7 @@ impl World {
         links[at] = Some(Link { id, socket, lingering: false, awaits_writable: false });
         trace!(self, "socket {socket} of client {} is {id:?} at shard {shard}", self.sockets[socket].client);
         if !unread.is_empty() {
-            self.nodes[shard].core.keep_unread(id, unread);
+            self.nodes[shard].core.input(now, Input::Unread(id, unread));
             self.take_in(shard, id, socket, &[]);
         }
         self.after_core(shard);
@@ -592,7 +592,7 @@ impl World {
         let Some(link) = self.nodes[shard].link(id) else { return };
         let socket = link.socket;
         let now = self.instant();
-        self.nodes[shard].core.closed(now, id, why);
+        self.nodes[shard].core.input(now, Input::Closed(id, why));
         self.after_core(shard);
         self.nodes[shard].links[id.slot as usize] = None;
         let s = &mut self.sockets[socket];
@@ -666,7 +666,7 @@ impl World {
             let now = self.instant();
             if *kind == DeadlineKind::Housekeeping {
                 if *slot == OWN_DELAYED {
-                    self.nodes[shard].core.publish_delayed(now);
+                    self.nodes[shard].core.input(now, Input::DelayedDue);
                     self.after_core(shard);
                 } else {
                     self.housekeeping(shard);
@@ -706,7 +706,7 @@ impl World {
         if view.unread > 0 || self.nodes[shard].core.connection(id).has_unsearched() {
             self.sockets[socket].put_off = self.now;
         }
-        self.nodes[shard].core.acknowledgement_due(now, id, view);
+        self.nodes[shard].core.input(now, Input::AcknowledgementDue(id, view));
         self.after_core(shard);
     }
 
@@ -726,7 +726,7 @@ impl World {
             return;
         }
         let now = self.instant();
-        let overdue = self.nodes[shard].core.disconnect_if_due(now, id);
+        let overdue = OverdueConnection::check(now, id, &mut self.nodes[shard].core);
         self.after_core(shard);
         match overdue {
             OverdueConnection::Abandon => self.gone(shard, id, "takes no bytes"),

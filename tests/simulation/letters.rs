@@ -28,7 +28,7 @@ use homing::persistence::letter::{LetterNumber, StoredLetter};
 use homing::persistence::records::{Committed, Lsn, Record};
 use homing::session::drops::DropReason;
 use homing::session::outbound::one_message::MessageName;
-use homing::shard::{LetterLimits, shard_of};
+use homing::shard::{Input, LetterLimits, shard_of};
 use homing::store::coalesce::CommitGroup;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -378,7 +378,7 @@ impl World {
         for shard in 0..self.nodes.len() {
             // The wall clock may be set to anything.
             let (instant, unix_ms) = (self.instant(), letters.rng.below(4_000_000));
-            self.nodes[shard].core.set_wall_clock(instant, unix_ms);
+            self.nodes[shard].core.input(instant, Input::WallClock(unix_ms));
         }
         if let Some(disk) = &self.disk {
             let result = disk.memory.look(|image| {

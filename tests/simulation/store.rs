@@ -12,6 +12,7 @@ use crate::world::{Event, Phase, World};
 use homing::persistence::records::{
     Batch, Committed, Lsn, ReadEntry, RetainedRecord, StoredDelayed, TransactionNumber,
 };
+use homing::shard::Input;
 use homing::shard::SharedState;
 use homing::shard::durability::placement::{RecoveredShard, repartition, share_out};
 use homing::shard::durability::recovery::in_flight;
@@ -310,14 +311,14 @@ impl World {
         let core = &mut self.nodes[shard].core;
         match found {
             Found::Page(request, read) => {
-                core.take_page(now, &request, read);
+                core.input(now, Input::Page(request, read));
                 self.saw("a page of a long queue is read back");
             }
             Found::Delayed(request, read) => {
                 if !read.is_empty() {
                     self.saw("messages for later are read back");
                 }
-                self.nodes[shard].core.take_delayed(now, request, read);
+                self.nodes[shard].core.input(now, Input::Delayed(request, read));
             }
         }
         self.after_core(shard);

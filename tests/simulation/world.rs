@@ -29,7 +29,7 @@ use homing::shard::observe::usage::ResourceUsage;
 use homing::shard::peers::peer_batch::PeerBatch;
 use homing::shard::randomness::Randomness;
 use homing::shard::totals::Totals;
-use homing::shard::{ConnectionId, PartialShare, Shard, ShardSettings, SharedState};
+use homing::shard::{ConnectionId, Input, PartialShare, Shard, ShardSettings, SharedState};
 use homing::time::Instant;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
@@ -369,7 +369,7 @@ impl World {
         let later = |Reverse(entry): Reverse<Entry>| Reverse(Entry { at: entry.at + slept, ..entry });
         self.pending = std::mem::take(&mut self.pending).into_iter().map(later).collect();
         let now = self.instant();
-        self.nodes.iter_mut().for_each(|node| node.core.woke(now));
+        self.nodes.iter_mut().for_each(|node| node.core.input(now, Input::Woke));
         for socket in &mut self.sockets {
             (socket.accepted, socket.heard, socket.took) = (self.now, self.now, self.now);
             socket.closing = socket.closing.map(|_| self.now);
@@ -400,10 +400,13 @@ impl World {
             }
             // A trace changes nothing, so half of the shards follow every message.
             if seed % 2 == 1 {
-                core.set_trace(Some(Arc::new(TraceWatch {
-                    filters: vec!["#".into()],
-                    ..TraceWatch::default()
-                })));
+                core.input(
+                    now,
+                    Input::Traces(Some(Arc::new(TraceWatch {
+                        filters: vec!["#".into()],
+                        ..TraceWatch::default()
+                    }))),
+                );
             }
             self.nodes.push(Node::new(core, shards));
         }
@@ -427,7 +430,7 @@ impl World {
         let now = self.instant();
         let every =
             if self.plan.store.is_some() && self.phase < Phase::Leaving { 4_000 } else { HOUSEKEEPING_MS };
-        self.nodes[shard].core.housekeeping(now, now + Duration::from_millis(every));
+        self.nodes[shard].core.input(now, Input::Housekeeping { next: now + Duration::from_millis(every) });
         self.after_core(shard);
     }
 

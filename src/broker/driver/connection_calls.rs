@@ -9,7 +9,7 @@ use crate::session::outbound::stall::SocketView;
 use crate::shard::clients::deadlines::OverdueConnection;
 use crate::shard::login::listener_terms::ListenerTerms;
 use crate::shard::observe::client_events::DisconnectCause;
-use crate::shard::{ConnectionId, ReadProgress};
+use crate::shard::{ConnectionId, Input, ReadProgress};
 use std::cell::RefMut;
 use std::sync::Arc;
 
@@ -54,14 +54,14 @@ impl ConnectionDriver for ShardDriver {
             let progress = shard.take_in(now, id, bytes, &mut self.io());
             // Parts of packets alone do not wake the flusher, which reports them otherwise.
             if shard.unreported_partial() > PARTIAL_GROWTH {
-                self.account(shard);
+                self.account(now, shard);
             }
             progress
         })
     }
 
     fn await_rest(&self, id: ConnectionId, has_partial: bool) {
-        self.with_shard(|shard, now| shard.await_rest(now, id, has_partial));
+        self.with_shard(|shard, now| shard.input(now, Input::AwaitRest { id, has_partial }));
     }
 
     fn flush_connection(&self, id: ConnectionId) {
@@ -69,7 +69,7 @@ impl ConnectionDriver for ShardDriver {
     }
 
     fn acknowledgement_due(&self, id: ConnectionId, view: SocketView) {
-        self.with_shard(|shard, now| shard.acknowledgement_due(now, id, view));
+        self.with_shard(|shard, now| shard.input(now, Input::AcknowledgementDue(id, view)));
     }
 
     fn keys_used_up(&self, id: ConnectionId) {
@@ -79,7 +79,7 @@ impl ConnectionDriver for ShardDriver {
     }
 
     fn disconnect_if_due(&self, id: ConnectionId) -> OverdueConnection {
-        self.with_shard(|shard, now| shard.disconnect_if_due(now, id))
+        self.with_shard(|shard, now| OverdueConnection::check(now, id, shard))
     }
 
     fn release(&self, id: ConnectionId) -> Option<Released> {
@@ -101,9 +101,9 @@ impl ConnectionDriver for ShardDriver {
         let listener = self.look(|shard| shard.connection(id).listener().cloned());
         self.with_shard(|shard, now| {
             if pending > 0 {
-                shard.did_not_leave(id, pending);
+                shard.input(now, Input::DidNotLeave(id, pending));
             }
-            shard.closed(now, id, why);
+            shard.input(now, Input::Closed(id, why));
             shard.report_events(now, &mut self.io());
         });
         // Counted before the handle is dropped, because a client that sees the close may take the

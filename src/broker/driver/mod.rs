@@ -46,7 +46,7 @@ use crate::net::tls::config::TlsServer;
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::ShardId;
 use crate::shard::login::listener_terms::ListenerTerms;
-use crate::shard::{ConnectionId, Shard};
+use crate::shard::{ConnectionId, Input, Shard};
 use crate::time::Instant;
 use actix::Addr;
 use answers::AwaitedAnswers;
@@ -175,7 +175,7 @@ impl ShardDriver {
         let Some(authenticator) = self.destinations.authenticator() else { return };
         self.in_new_turn(|shard, now| {
             let decision = authenticator.decided(now, decision, proof);
-            shard.authenticated(now, connection, decision);
+            shard.input(now, Input::Authenticated(connection, decision));
         });
     }
 
@@ -213,12 +213,12 @@ impl ShardDriver {
         }
         arrival.host = peer.socket_address().map(|address| host(address.ip()));
         let has_unread = !unread.is_empty();
-        let id = self.with_shard(|shard, _| {
+        let id = self.with_shard(|shard, now| {
             arrival.ban =
                 shard.access_control().bans().and_then(|bans| revocation::of_origin(bans, &peer, &transport));
             let id = shard.accept(accepted, arrival);
             if has_unread {
-                shard.keep_unread(id, unread);
+                shard.input(now, Input::Unread(id, unread));
             }
             id
         });
@@ -240,7 +240,7 @@ impl ShardDriver {
         let before = self.suspended.get();
         if suspended >= before + SHORT {
             self.suspended.set(suspended);
-            shard.woke(now);
+            shard.input(now, Input::Woke);
             if self.destinations.here() == ShardId(0) {
                 let slept_ms = (suspended - before).as_millis() as u64;
                 info!(
@@ -303,8 +303,9 @@ impl ShardDriver {
     /// Runs one turn. Returns true if the shard has work for another.
     fn run_turn(&self) -> bool {
         let mut shard = self.shard.borrow_mut();
-        let has_work = shard.turn(clock::now(), &mut self.io());
-        self.account(&mut shard);
+        let now = clock::now();
+        let has_work = shard.turn(now, &mut self.io());
+        self.account(now, &mut shard);
         has_work
     }
 
@@ -331,8 +332,8 @@ impl ShardDriver {
     }
 
     /// Adds the bytes that this thread charged and released to the broker's account.
-    fn account(&self, shard: &mut Shard) {
-        shard.report_partial();
+    fn account(&self, now: Instant, shard: &mut Shard) {
+        shard.input(now, Input::ReportPartial);
         self.statistics.report_charges();
     }
 
@@ -340,8 +341,8 @@ impl ShardDriver {
     pub fn housekeeping(&self, every: Duration) {
         let mut snapshot = self.with_shard(|shard, now| {
             // An operator may set the wall clock at any time.
-            shard.set_wall_clock(now, clock::unix_millis());
-            shard.housekeeping(now, now + every);
+            shard.input(now, Input::WallClock(clock::unix_millis()));
+            shard.input(now, Input::Housekeeping { next: now + every });
             shard.snapshot()
         });
         snapshot.cpu = clock::thread_cpu();
@@ -372,6 +373,6 @@ impl ShardDriver {
     /// Disconnects every client in order, and accepts no more.
     pub fn stop(&self) {
         self.stopping.set(true);
-        self.with_shard(|shard, now| shard.stop(now));
+        self.with_shard(|shard, now| shard.input(now, Input::Stop));
     }
 }

@@ -10,48 +10,17 @@ use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
 use crate::shard::durability::gates::{Opened, Waits};
 use crate::shard::peers::peer_batch::ReportTo;
+use crate::shard::rules::access_change::QueueCheck;
 use crate::shard::turn::effects::PageRequest;
 use crate::shard::turn::work::Job;
 use crate::time::Instant;
 
 impl Shard {
-    /// Gives the outcome of one gate to the publisher's acknowledgement. Sends the acknowledgements
-    /// that are due then.
-    pub(crate) fn gate_answered(
-        &mut self,
-        now: Instant,
-        session: SessionId,
-        token: AckToken,
-        outcome: Outcome,
-    ) {
-        let Some(mut client) = self.core.client_of(session) else {
-            // Without a connection, due acknowledgements are discarded. The client sends its
-            // PUBLISH again when it returns.
-            if let Some(entry) = self.core.sessions.get_mut(session) {
-                entry.session.receiver.answer(token, outcome);
-                while entry.session.receiver.next_due().is_some() {}
-            }
-            return;
-        };
-        let before = client.begin_write();
-        let (this, sent) = (&mut client.entry.session, &mut client.counters.packets_sent);
-        this.receiver.answer(token, outcome);
-        let answered = this.answer_due(&mut client.connection.wire, sent);
-        let (id, room) = (client.id, !this.receiver.owes_the_most());
-        client.end_write(before);
-        client.flush_later();
-        if let Err(violation) = answered {
-            self.fail(now, id, violation);
-        } else if room {
-            self.core.unpause(now, id, Pause::Unanswered);
-        }
-    }
-
     /// Gives `outcome` to the owner of a gate: a publisher's acknowledgement, an orphaned queue, or
     /// a peer.
     pub(crate) fn answer_gate(&mut self, now: Instant, gate: ReportTo, outcome: Outcome) {
         match gate {
-            ReportTo::Here { session, token } => self.gate_answered(now, session, token, outcome),
+            ReportTo::Here { session, token } => answer_publisher(now, session, token, outcome, self),
             ReportTo::OrphanedQueue => self.routes.orphaned_queue_answered(now, outcome, &mut self.core),
             ReportTo::Operator(number) => {
                 self.core.unanswered.answer(number, outcome, &mut self.core.effects);
@@ -82,87 +51,113 @@ impl Shard {
         core.peers.committed(lsn);
         // A job that is left from an earlier commit goes on with this one.
         if !core.durability.set_opening(true) {
-            let left = self.go_on_with_commit(now);
+            let left = go_on_with_commit(now, self);
             self.work.later(left);
         }
     }
+}
 
-    /// Releases outboxes and acknowledgements that waited for a commit, until this turn is over.
-    /// After a sync of 3 s there may be 150,000 of them. Returns the job that is left.
-    pub(crate) fn go_on_with_commit(&mut self, now: Instant) -> Option<Job> {
-        while let Some(opened) = self.core.durability.next_opened() {
-            self.core.turn.spend(1);
-            match opened {
-                Opened::Connection(id) => self.core.release_committed(now, id),
-                Opened::ReportTo(Waits::Publisher { gate, outcome }) => self.answer_gate(now, gate, outcome),
-                // `peers.committed` releases tickets, because the part of a peer knows
-                // their order.
-                Opened::ReportTo(Waits::Ticket { .. }) => {}
-            }
-            if self.core.turn.is_over() {
-                return Some(Job::Committed);
-            }
+/// Gives the outcome of one gate to the publisher's acknowledgement. Sends the acknowledgements
+/// that are due then.
+fn answer_publisher(now: Instant, session: SessionId, token: AckToken, outcome: Outcome, shard: &mut Shard) {
+    let Some(mut client) = shard.core.client_of(session) else {
+        // Without a connection, due acknowledgements are discarded. The client sends its
+        // PUBLISH again when it returns.
+        if let Some(entry) = shard.core.sessions.get_mut(session) {
+            entry.session.receiver.answer(token, outcome);
+            while entry.session.receiver.next_due().is_some() {}
         }
-        self.core.durability.set_opening(false);
-        None
+        return;
+    };
+    let before = client.begin_write();
+    let (this, sent) = (&mut client.entry.session, &mut client.counters.packets_sent);
+    this.receiver.answer(token, outcome);
+    let answered = this.answer_due(&mut client.connection.wire, sent);
+    let (id, room) = (client.id, !this.receiver.owes_the_most());
+    client.end_write(before);
+    client.flush_later();
+    if let Err(violation) = answered {
+        shard.fail(now, id, violation);
+    } else if room {
+        shard.core.unpause(now, id, Pause::Unanswered);
     }
+}
 
-    /// Opens the gates of messages that every receiver has finished before the commit. The drop of
-    /// the last [`Entry`](crate::persistence::rows::Entry) drops the
-    /// [`Body`](crate::persistence::rows::Body), whose `Drop` reports the gate as finished.
-    pub(crate) fn release_finished(&mut self, now: Instant) {
-        for waits in self.core.durability.take_finished() {
-            match waits {
-                Waits::Publisher { gate, outcome } => self.answer_gate(now, gate, outcome),
-                Waits::Ticket { peer, number } => {
-                    if let Some(peer) = self.core.peers.peer(peer) {
-                        peer.finished_one(number);
-                    }
+/// Releases outboxes and acknowledgements that waited for a commit, until this turn is over.
+/// After a sync of 3 s there may be 150,000 of them. Returns the job that is left.
+pub(crate) fn go_on_with_commit(now: Instant, shard: &mut Shard) -> Option<Job> {
+    while let Some(opened) = shard.core.durability.next_opened() {
+        shard.core.turn.spend(1);
+        match opened {
+            Opened::Connection(id) => shard.core.release_committed(now, id),
+            Opened::ReportTo(Waits::Publisher { gate, outcome }) => shard.answer_gate(now, gate, outcome),
+            // `peers.committed` releases tickets, because the part of a peer knows
+            // their order.
+            Opened::ReportTo(Waits::Ticket { .. }) => {}
+        }
+        if shard.core.turn.is_over() {
+            return Some(Job::Committed);
+        }
+    }
+    shard.core.durability.set_opening(false);
+    None
+}
+
+/// Opens the gates of messages that every receiver has finished before the commit. The drop of
+/// the last [`Entry`](crate::persistence::rows::Entry) drops the
+/// [`Body`](crate::persistence::rows::Body), whose `Drop` reports the gate as finished.
+pub(crate) fn release_finished(now: Instant, shard: &mut Shard) {
+    for waits in shard.core.durability.take_finished() {
+        match waits {
+            Waits::Publisher { gate, outcome } => shard.answer_gate(now, gate, outcome),
+            Waits::Ticket { peer, number } => {
+                if let Some(peer) = shard.core.peers.peer(peer) {
+                    peer.finished_one(number);
                 }
             }
         }
     }
+}
 
-    /// Handles a page that was read back. Then requests pages for the sessions that waited because
-    /// only one page is read at a time.
-    pub fn take_page(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
-        self.core.durability.page_came();
-        self.take_in_page(now, request, read);
-        // Each session either requests its page, or waits again behind the others.
-        for _ in 0..self.core.durability.waiting_to_fetch() {
-            let Some(id) = self.core.durability.next_to_fetch() else { return };
-            let Some(session_entry) = self.core.sessions.get_mut(id) else { continue };
-            if let Some(queue) = session_entry.session.sender.queue.get_mut() {
-                queue.page_waited_for();
-            }
-            self.core.fetch(id);
-            if self.core.durability.is_reading() && self.core.shared.budget.is_nearly_exceeded() {
-                return;
-            }
-        }
-    }
-
-    /// Puts the messages of a page into their queue, and sends as many as the window takes.
-    fn take_in_page(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
-        let Core { sessions, counters, .. } = &mut self.core;
-        let Some(session_entry) = sessions.get_mut(request.session) else {
-            return self.routes.take_page_of_orphaned_queue(now, request, read, &mut self.core);
-        };
+/// Handles a page that was read back. Then requests pages for the sessions that waited because
+/// only one page is read at a time.
+pub(crate) fn take_page(now: Instant, request: &PageRequest, read: Vec<ReadEntry>, shard: &mut Shard) {
+    shard.core.durability.page_came();
+    take_in_page(now, request, read, shard);
+    // Each session either requests its page, or waits again behind the others.
+    for _ in 0..shard.core.durability.waiting_to_fetch() {
+        let Some(id) = shard.core.durability.next_to_fetch() else { return };
+        let Some(session_entry) = shard.core.sessions.get_mut(id) else { continue };
         if let Some(queue) = session_entry.session.sender.queue.get_mut() {
-            queue.take_page(&request.wanted, read, &mut counters.drops);
+            queue.page_waited_for();
         }
-        self.core.report_drops(request.session);
-        // The rules and the user of the session may have changed since the messages were stored.
-        let Core { sessions, access, .. } = &mut self.core;
-        if let Some(session_entry) = sessions.get_mut(request.session).filter(|_| access.are_on()) {
-            session_entry.check_again();
-            let connection = session_entry.connection;
-            self.check_queue(now, request.session, connection);
+        shard.core.fetch(id);
+        if shard.core.durability.is_reading() && shard.core.shared.budget.is_nearly_exceeded() {
+            return;
         }
-        // Without a connection nothing is sent, and no place in the queue becomes free. The next
-        // page is read when the client returns.
-        let Some(mut client) = self.core.client_of(request.session) else { return };
-        client.pump(now);
-        self.after_session_change(now, request.session);
     }
+}
+
+/// Puts the messages of a page into their queue, and sends as many as the window takes.
+fn take_in_page(now: Instant, request: &PageRequest, read: Vec<ReadEntry>, shard: &mut Shard) {
+    let Core { sessions, counters, .. } = &mut shard.core;
+    let Some(session_entry) = sessions.get_mut(request.session) else {
+        return shard.routes.take_page_of_orphaned_queue(now, request, read, &mut shard.core);
+    };
+    if let Some(queue) = session_entry.session.sender.queue.get_mut() {
+        queue.take_page(&request.wanted, read, &mut counters.drops);
+    }
+    shard.core.report_drops(request.session);
+    // The rules and the user of the session may have changed since the messages were stored.
+    let Core { sessions, access, .. } = &mut shard.core;
+    if let Some(session_entry) = sessions.get_mut(request.session).filter(|_| access.are_on()) {
+        session_entry.check_again();
+        let connection = session_entry.connection;
+        QueueCheck { now, session: request.session }.begin(connection, shard);
+    }
+    // Without a connection nothing is sent, and no place in the queue becomes free. The next
+    // page is read when the client returns.
+    let Some(mut client) = shard.core.client_of(request.session) else { return };
+    client.pump(now);
+    shard.after_session_change(now, request.session);
 }

@@ -17,6 +17,7 @@ use crate::shard::clients::deadlines::OverdueAcknowledgement;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::DeliveryTurns;
+use crate::shard::delivery::operator_publish::OperatorPublish;
 use crate::shard::delivery::own_messages::own_parts;
 use crate::shard::delivery::publication::Publication;
 use crate::shard::features::delayed::DelayedPlace;
@@ -239,7 +240,7 @@ impl ShardControl<'_> {
         publish: &Publish<'_>,
         publisher: &str,
     ) -> Result<PublicationNumber, NotPublished> {
-        self.shard.publish_for_operator(self.now, publish, publisher)
+        OperatorPublish::publish(self.now, publish, publisher, self.shard)
     }
 
     /// Publishes the message of a letter to the receivers of its topic.

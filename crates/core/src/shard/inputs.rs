@@ -5,17 +5,21 @@
 
 use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::mqtt::packet::ReasonCode;
-use crate::persistence::records::StoredDelayed;
+use crate::persistence::records::{ReadEntry, StoredDelayed};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::drops::DropReason;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::clients::connection::Connection;
 use crate::shard::clients::connection_view::ConnectionView;
-use crate::shard::clients::deadlines::{DeadlineAction, OverdueAcknowledgement, OverdueConnection};
+use crate::shard::clients::deadlines::{DeadlineAction, OverdueAcknowledgement};
+use crate::shard::clients::follow_up::session_deadline_expired;
+use crate::shard::clients::leave::socket_closed;
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::slots::{ConnectionId, Id};
+use crate::shard::commits::take_page;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::Fans;
+use crate::shard::delivery::own_messages::publish_own;
 use crate::shard::durability::placement::RecoveredShard;
 use crate::shard::durability::recovery::recover;
 use crate::shard::features::delayed::Delayed;
@@ -35,7 +39,7 @@ use crate::shard::reconfigure;
 use crate::shard::rules::access_control::AccessControl;
 use crate::shard::settings::OWN_HOUSEKEEPING;
 use crate::shard::subscriptions::routes::Routes;
-use crate::shard::turn::effects::{DelayedRequest, Effects};
+use crate::shard::turn::effects::{DelayedRequest, Effects, PageRequest};
 use crate::shard::turn::work::Work;
 use crate::shard::{Pot, Shard, ShardSettings, SharedState};
 use crate::time::Instant;
@@ -78,8 +82,103 @@ impl Shard {
     }
 }
 
-/// Inputs: connections.
+/// An input from outside that returns nothing. The inputs on the way of each message are methods
+/// of their own: [`Shard::take_in`], [`Shard::take_peer_batch`], [`Shard::committed`].
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// The authenticator has decided about a CONNECT or a re-authentication. After CONNECT, the
+    /// connection is read again, and its CONNECT is handled. Ignored if the connection does not
+    /// wait for a decision any more.
+    Authenticated(ConnectionId, AuthDecision),
+    /// The socket of a connection is gone: closed by the peer, failed, or finished after
+    /// [`Shard::disconnect`]. The text says why.
+    Closed(ConnectionId, &'a str),
+    /// The last bytes that were taken from an outbox did not leave the process: this many. Comes
+    /// before [`Self::Closed`].
+    DidNotLeave(ConnectionId, usize),
+    /// Bytes that came with a connection from another shard. The next [`Shard::receive`] handles
+    /// them.
+    Unread(ConnectionId, Vec<u8>),
+    /// A part of a TLS record or WebSocket frame has just come if `has_partial`; otherwise none
+    /// waits for its rest. The rest has the same deadline as that of a packet.
+    AwaitRest {
+        /// The connection.
+        id: ConnectionId,
+        /// True if a rest is to come.
+        has_partial: bool,
+    },
+    /// Unacknowledged packets of a connection are due: a 3.x client gets the packets again that its
+    /// kernel has, a 5.0 client is reported or disconnected. With the socket's view of the bytes
+    /// that were written to it.
+    AcknowledgementDue(ConnectionId, SocketView),
+    /// The time of delayed messages has come. They are published in as many turns as that takes.
+    DelayedDue,
+    /// Delayed messages were read from the store. Messages of other shards are among them.
+    Delayed(DelayedRequest, Vec<StoredDelayed>),
+    /// A page was read back from the store.
+    Page(PageRequest, Vec<ReadEntry>),
+    /// Data that is expired or above a bound is to be dropped, drops to be reported, and the gauges
+    /// to be counted. Comes again at `next`.
+    Housekeeping {
+        /// The time of the next one.
+        next: Instant,
+    },
+    /// The machine was suspended until now. Deadlines of peers begin anew: Keep Alive, write
+    /// timeout, acknowledgements. Peers could not speak, and their bytes have yet to be read. Other
+    /// deadlines count the time that passed: session expiry, will delay, message expiry, delayed
+    /// messages.
+    Woke,
+    /// The time of day, in milliseconds since 1970. For readers, never for a deadline.
+    WallClock(u64),
+    /// The clients and topics that operators' traces follow; `None` for nothing.
+    Traces(Option<Arc<TraceWatch>>),
+    /// The growth of this shard's partial packets is to be added to the total of all shards.
+    ReportPartial,
+    /// A retained message of the broker's own, at QoS 0: its topic and its payload.
+    Own(&'a str, &'a [u8]),
+    /// The broker stops. Every connection ends, and records go to the store at once from here on.
+    Stop,
+}
+
+/// Inputs.
 impl Shard {
+    /// Takes an input in.
+    pub fn input(&mut self, now: Instant, input: Input<'_>) {
+        let Shard { core, routes, fans, work, delayed, .. } = self;
+        match input {
+            Input::Authenticated(id, decision) => authenticated(now, id, decision, self),
+            Input::Closed(id, why) => socket_closed(now, id, why, self),
+            Input::DidNotLeave(id, bytes) => {
+                if let Some(connection) = core.connections.get_mut(id) {
+                    connection.wire.outbox.did_not_leave(bytes);
+                }
+            }
+            Input::Unread(id, unread) => core.connections.keep_unread(id, unread),
+            Input::AwaitRest { id, has_partial } => {
+                core.connections.await_rest(now, id, has_partial, &mut core.effects);
+            }
+            Input::AcknowledgementDue(connection, view) => {
+                OverdueAcknowledgement { now, connection, view }.handle(self);
+            }
+            Input::DelayedDue => work.later(delayed.expired(now, fans, routes, core)),
+            Input::Delayed(request, read) => delayed.take_read(now, request, read, core),
+            Input::Page(request, read) => take_page(now, &request, read, self),
+            Input::Housekeeping { next } => housekeeping(now, next, self),
+            Input::Woke => core.connections.woke(now),
+            Input::WallClock(unix_millis) => core.dead_letters.set_wall_clock(now, unix_millis),
+            Input::Traces(watch) => core.recorder().follow(watch),
+            Input::ReportPartial => core.connections.report_partial(&core.shared.partial),
+            Input::Own(topic, payload) => publish_own(now, topic, payload, self),
+            Input::Stop => {
+                core.durability.begin_to_stop();
+                for id in self.connection_ids() {
+                    let reason = Some(ReasonCode::SERVER_SHUTTING_DOWN);
+                    self.disconnect(now, id, reason, DisconnectCause::Shutdown);
+                }
+            }
+        }
+    }
+
     /// Adds a connection whose socket was accepted, or came from another shard. The time for its
     /// CONNECT runs from `accepted`.
     pub fn accept(&mut self, accepted: Instant, mut arrival: Arrival) -> ConnectionId {
@@ -88,33 +187,6 @@ impl Shard {
         }
         let seed = self.randomness.spread();
         self.core.connections.accept(accepted, arrival, seed, &mut self.core.effects)
-    }
-
-    /// Takes in the decision about a CONNECT or a re-authentication. After CONNECT, the connection
-    /// is read again then, and its CONNECT is handled. Does nothing if the connection does not wait
-    /// for a decision any more.
-    pub fn authenticated(&mut self, now: Instant, id: ConnectionId, decision: AuthDecision) {
-        if self.core.connections.get(id).is_some_and(Connection::is_established) {
-            return auth_exchange::reauthentication_decided(now, id, decision, self);
-        }
-        if self.core.connections.decide(id, decision) {
-            self.core.unpause(now, id, Pause::Authentication);
-        }
-    }
-
-    /// Removes a connection whose socket is gone: closed by the peer, failed, or finished after
-    /// [`Self::disconnect`].
-    pub fn closed(&mut self, now: Instant, id: ConnectionId, network: &str) {
-        self.socket_closed(now, id, network);
-        self.core.connections.remove(id);
-    }
-
-    /// Notes that the last `bytes` bytes that were taken from an outbox did not leave the process.
-    /// Called before [`Self::closed`].
-    pub fn did_not_leave(&mut self, id: ConnectionId, bytes: usize) {
-        if let Some(connection) = self.core.connections.get_mut(id) {
-            connection.wire.outbox.did_not_leave(bytes);
-        }
     }
 
     /// Removes a connection whose socket moves to another shard. Returns the time at which the
@@ -126,52 +198,15 @@ impl Shard {
         Some((connection.keep_alive.last_heard(), connection.into_arrival()))
     }
 
-    /// Keeps bytes that came with a connection from another shard. The next [`Self::receive`]
-    /// handles them.
-    pub fn keep_unread(&mut self, id: ConnectionId, unread: Vec<u8>) {
-        self.core.connections.keep_unread(id, unread);
-    }
-
-    /// Ends every connection because the broker stops. Records go to the store at once from here
-    /// on.
-    pub fn stop(&mut self, now: Instant) {
-        self.core.durability.begin_to_stop();
-        for id in self.connection_ids() {
-            self.disconnect(now, id, Some(ReasonCode::SERVER_SHUTTING_DOWN), DisconnectCause::Shutdown);
+    /// Takes in a batch of a peer. Batches of one peer come in their order. A batch that takes more
+    /// than this turn continues in later turns, and later batches wait for its end.
+    pub fn take_peer_batch(&mut self, now: Instant, peer_batch: PeerBatch) {
+        if self.fans.any() {
+            return self.fans.push_batch(peer_batch);
         }
+        Box::new(Underway::new(peer_batch)).take_up(now, self);
     }
 
-    /// Returns the rules of access, to change them.
-    pub fn access_control(&mut self) -> AccessControl<'_> {
-        AccessControl::new(self)
-    }
-
-    /// Replaces the settings between two turns. The new settings hold for connections before
-    /// CONNECT and for all later packets.
-    ///
-    /// The caller leaves the packet size of connected clients unchanged, because 5.0 clients were
-    /// told it. The rules of the ACL file do not change.
-    pub fn replace_settings(&mut self, settings: ShardSettings) {
-        let are_new_rules = self.core.access.replace_settings(&settings.access);
-        self.work.later(reconfigure::replace_settings(settings, &mut self.bans, &mut self.core));
-        if are_new_rules {
-            self.access_control().rules_changed();
-        }
-    }
-
-    /// Sets the clients and topics that operators' traces follow; `None` for nothing.
-    pub fn set_trace(&mut self, watch: Option<Arc<TraceWatch>>) {
-        self.core.recorder().follow(watch);
-    }
-
-    /// Adds the growth of this shard's partial packets to the total of all shards.
-    pub fn report_partial(&mut self) {
-        self.core.connections.report_partial(&self.core.shared.partial);
-    }
-}
-
-/// Inputs: time.
-impl Shard {
     /// Handles a deadline that the expiry actor reports as expired. Returns the action of the
     /// connection's actor, if one is due.
     pub fn expired_deadline(
@@ -186,7 +221,7 @@ impl Shard {
             if self.core.turn.is_over() || self.fans.blocks_own() || self.work.has_due() {
                 self.work.session_due(id);
             } else {
-                self.session_deadline_expired(now, id);
+                session_deadline_expired(now, id, self);
             }
             return None;
         }
@@ -210,80 +245,22 @@ impl Shard {
         })
     }
 
-    /// Handles unacknowledged packets of a connection that are due: a 3.x client gets the packets
-    /// again that its kernel has, a 5.0 client is reported or disconnected. `view` is the socket's
-    /// view of the bytes that were written to it.
-    pub fn acknowledgement_due(&mut self, now: Instant, id: ConnectionId, view: SocketView) {
-        OverdueAcknowledgement { now, connection: id, view }.handle(self);
-    }
-
-    /// Disconnects a connection whose read or write deadline has passed by now. The caller has read
-    /// the bytes of a silent one.
-    pub fn disconnect_if_due(&mut self, now: Instant, id: ConnectionId) -> OverdueConnection {
-        OverdueConnection::check(now, id, self)
-    }
-
-    /// Publishes delayed messages whose time has come, in as many turns as that takes.
-    pub fn publish_delayed(&mut self, now: Instant) {
-        let Shard { core, routes, fans, work, delayed, .. } = self;
-        work.later(delayed.expired(now, fans, routes, core));
-    }
-
-    /// Drops data that is expired or above a bound, asks for orphaned queues, reads delayed
-    /// messages ahead, reports drops, recounts the gauges, and registers the next time.
-    pub fn housekeeping(&mut self, now: Instant, next: Instant) {
-        const EXPIRED_AT_ONCE: usize = 1_000;
-        self.core.counters.objectives.advance(now);
-        self.delayed.look_ahead(now, &mut self.core);
-        self.routes.ask_for_orphaned_queues(now, &mut self.core);
-        letter_keeping::drop_oldest(&mut self.core);
-        let next_number = self.core.durability.write_buffer().map(|buffer| buffer.upcoming_number());
-        let Core { here, shared, counters, effects, figures, sessions, connections, .. } = &mut self.core;
-        figures.recount(now, next_number, sessions, connections);
-        if here.0 == 0 {
-            let gone = shared.retained().expire(now, EXPIRED_AT_ONCE);
-            effects.retained |= gone > 0;
-            counters.drops.add(DropReason::Expired, gone);
+    /// Replaces the settings between two turns. The new settings hold for connections before
+    /// CONNECT and for all later packets.
+    ///
+    /// The caller leaves the packet size of connected clients unchanged, because 5.0 clients were
+    /// told it. The rules of the ACL file do not change.
+    pub fn replace_settings(&mut self, settings: ShardSettings) {
+        let are_new_rules = self.core.access.replace_settings(&settings.access);
+        self.work.later(reconfigure::replace_settings(settings, &mut self.bans, &mut self.core));
+        if are_new_rules {
+            self.access_control().rules_changed();
         }
-        figures.drops.report(now, effects);
-        figures.refusals.report(now, effects);
-        effects.registrations.push(Registration {
-            kind: DeadlineKind::Housekeeping,
-            slot: OWN_HOUSEKEEPING,
-            generation: 0,
-            deadline: next,
-        });
     }
 
-    /// Notes that the machine was suspended until now. Deadlines of peers begin anew: Keep Alive,
-    /// write timeout, acknowledgements. Peers could not speak, and their bytes have yet to be read.
-    /// Other deadlines count the time that passed: session expiry, will delay, message expiry,
-    /// delayed messages.
-    pub fn woke(&mut self, now: Instant) {
-        self.core.connections.woke(now);
-    }
-
-    /// Sets the time of day, in milliseconds since 1970. For readers, never for a deadline.
-    pub fn set_wall_clock(&mut self, now: Instant, unix_millis: u64) {
-        self.core.dead_letters.set_wall_clock(now, unix_millis);
-    }
-}
-
-/// Inputs: peers and the store.
-impl Shard {
-    /// Takes in a batch of a peer. Batches of one peer come in their order. A batch that takes more
-    /// than this turn continues in later turns, and later batches wait for its end.
-    pub fn take_peer_batch(&mut self, now: Instant, peer_batch: PeerBatch) {
-        if self.fans.any() {
-            return self.fans.push_batch(peer_batch);
-        }
-        Box::new(Underway::new(peer_batch)).take_up(now, self);
-    }
-
-    /// Takes in delayed messages that were read from the store. Messages of other shards are among
-    /// them.
-    pub fn take_delayed(&mut self, now: Instant, request: DelayedRequest, read: Vec<StoredDelayed>) {
-        self.delayed.take_read(now, request, read, &mut self.core);
+    /// Returns the rules of access, to change them.
+    pub fn access_control(&mut self) -> AccessControl<'_> {
+        AccessControl::new(self)
     }
 }
 
@@ -325,13 +302,6 @@ impl Shard {
     #[inline]
     pub fn connection(&self, id: ConnectionId) -> ConnectionView<'_> {
         ConnectionView::new(id, &self.core)
-    }
-
-    /// Notes that a part of a TLS record or WebSocket frame has just come, or that none waits for
-    /// its rest. The rest has the same deadline as that of a packet.
-    pub fn await_rest(&mut self, now: Instant, id: ConnectionId, has_partial: bool) {
-        let Core { connections, effects, .. } = &mut self.core;
-        connections.await_rest(now, id, has_partial, effects);
     }
 
     /// Returns the growth of this shard's partial packets, in bytes, since
@@ -380,4 +350,40 @@ impl Shard {
     pub fn recount(&self) -> Result<usize, String> {
         usage::recount(&self.core, &self.routes, &self.delayed)
     }
+}
+
+/// Takes in the decision about a CONNECT or a re-authentication.
+fn authenticated(now: Instant, id: ConnectionId, decision: AuthDecision, shard: &mut Shard) {
+    if shard.core.connections.get(id).is_some_and(Connection::is_established) {
+        return auth_exchange::reauthentication_decided(now, id, decision, shard);
+    }
+    if shard.core.connections.decide(id, decision) {
+        shard.core.unpause(now, id, Pause::Authentication);
+    }
+}
+
+/// Drops data that is expired or above a bound, asks for orphaned queues, reads delayed
+/// messages ahead, reports drops, recounts the gauges, and registers the next time.
+fn housekeeping(now: Instant, next: Instant, shard: &mut Shard) {
+    const EXPIRED_AT_ONCE: usize = 1_000;
+    shard.core.counters.objectives.advance(now);
+    shard.delayed.look_ahead(now, &mut shard.core);
+    shard.routes.ask_for_orphaned_queues(now, &mut shard.core);
+    letter_keeping::drop_oldest(&mut shard.core);
+    let next_number = shard.core.durability.write_buffer().map(|buffer| buffer.upcoming_number());
+    let Core { here, shared, counters, effects, figures, sessions, connections, .. } = &mut shard.core;
+    figures.recount(now, next_number, sessions, connections);
+    if here.0 == 0 {
+        let gone = shared.retained().expire(now, EXPIRED_AT_ONCE);
+        effects.retained |= gone > 0;
+        counters.drops.add(DropReason::Expired, gone);
+    }
+    figures.drops.report(now, effects);
+    figures.refusals.report(now, effects);
+    effects.registrations.push(Registration {
+        kind: DeadlineKind::Housekeeping,
+        slot: OWN_HOUSEKEEPING,
+        generation: 0,
+        deadline: next,
+    });
 }

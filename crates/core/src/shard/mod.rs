@@ -22,7 +22,7 @@
 //! | a portion | `delivery/fan_out`, [`clients::deadlines`] |
 //! | one batch of a peer | `peers/inbound` |
 //! | the doors for operators | `view`, `control` |
-//! | what follows: `Shard` | `clients/follow_up`, `clients/leave`, `commits`, |
+//! | what follows: `Shard` | `clients/follow_up`, `clients/leave`, `clients/wills`, `commits`, |
 //! | | `rules/access_change`, `delivery/own_messages`, `features/hold` |
 //! | middle: `Routes` | `subscriptions/routes`, `share`, `features/orphaned_queues/settling` |
 //! | lowest: `Core` | `core`, `clients/client`, `delivery/deliver`, `observe/notes` |
@@ -83,6 +83,7 @@ pub use clients::slots::{ConnectionId, SessionId};
 use core::Core;
 use delivery::fans::Fans;
 use features::delayed::Delayed;
+pub use inputs::Input;
 use login::bans::Bans;
 pub use observe::snapshot::ShardSnapshot;
 use randomness::Randomness;

@@ -25,6 +25,7 @@ use crate::shard::clients::connection::{Connection, Leaves};
 use crate::shard::clients::rates;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
+use crate::shard::clients::wills::DueWill;
 use crate::shard::core::Core;
 use crate::shard::features::redelivery_request::take_connect_requests;
 use crate::shard::login::auth_exchange;
@@ -35,6 +36,7 @@ use crate::shard::login::verdict::{AcceptedLogin, LoginVerdict};
 use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
 use crate::shard::observe::refusals::{RefusedKind, RefusedRequest};
+use crate::shard::rules::access_change::QueueCheck;
 use crate::shard::rules::acl_files::RuleSource;
 use crate::shard::rules::mounted;
 use crate::shard::turn::flow::Flow;
@@ -109,11 +111,11 @@ impl<'a> ConnectRequest<'a> {
         {
             // The session's last PUBLISH is still routed in portions. CONNECT waits for its end, so
             // that the will follows that PUBLISH.
-            shard.read_behind_fan(now, id);
+            shard.fans.pause(now, id, &mut shard.core.connections);
             return Flow::Wait;
         }
         if self.lets_older_be_read(client_id, &mut shard.core) {
-            shard.read_later(now, id);
+            shard.work.read_later(now, id, &mut shard.core.connections);
             return Flow::Wait;
         }
         // The packets before this one may have ended the connection.
@@ -141,7 +143,7 @@ impl<'a> ConnectRequest<'a> {
             Ok(LoginVerdict::Challenged) => return Flow::Challenged,
             Ok(LoginVerdict::Pending) => return Flow::Wait,
             Ok(LoginVerdict::Later) => {
-                shard.read_later(now, id);
+                shard.work.read_later(now, id, &mut shard.core.connections);
                 return Flow::Wait;
             }
             Err(refusal) => return self.refuse(client_id, None, &refusal, &mut shard.core),
@@ -208,7 +210,7 @@ impl<'a> ConnectRequest<'a> {
             connection.set_end(ends);
         }
         if resumed.is_some() {
-            shard.check_queue(self.now, session_id, Some(self.connection));
+            QueueCheck { now: self.now, session: session_id }.begin(Some(self.connection), shard);
         }
     }
 
@@ -486,7 +488,7 @@ impl<'a> ConnectRequest<'a> {
         session_entry.set_will_due(Instant::NEVER);
         session_entry.ends = Instant::NEVER;
         shard.core.figures.counts.sessions_resumed += 1;
-        shard.publish_will(now, session, will);
+        DueWill::publish_for(now, session, will, shard);
         Some(session)
     }
 

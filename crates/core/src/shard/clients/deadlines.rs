@@ -25,11 +25,11 @@ use crate::time::Instant;
 pub enum DeadlineAction {
     /// Unacknowledged packets are due. The actor reads the bytes that came, because
     /// acknowledgements may be among them. The actor asks the socket which bytes the peer's kernel
-    /// has, then calls [`Shard::acknowledgement_due`](crate::shard::Shard::acknowledgement_due).
+    /// has, then calls [`Input::AcknowledgementDue`](crate::shard::Input).
     Retransmit(ConnectionId),
     /// The client was silent, or took no bytes, for too long. The actor reads the bytes that came
     /// while [`is_silent`](crate::shard::clients::connection_view::ConnectionView::is_silent), then
-    /// calls [`Shard::disconnect_if_due`](crate::shard::Shard::disconnect_if_due).
+    /// calls [`OverdueConnection::check`].
     Disconnect(ConnectionId),
 }
 
@@ -156,7 +156,7 @@ pub enum OverdueConnection {
 impl OverdueConnection {
     /// Disconnects a connection whose read or write deadline has passed. Before the call, the
     /// caller has read the bytes that came from a silent client.
-    pub(crate) fn check(now: Instant, id: ConnectionId, shard: &mut Shard) -> OverdueConnection {
+    pub fn check(now: Instant, id: ConnectionId, shard: &mut Shard) -> OverdueConnection {
         let connections = &shard.core.connections;
         let Some(connection) = connections.get(id) else { return OverdueConnection::Abandon };
         if connections.write_deadline(id) <= now {

@@ -19,3 +19,4 @@ pub mod receive;
 pub mod session_entry;
 pub(crate) mod sessions;
 pub mod slots;
+pub(crate) mod wills;

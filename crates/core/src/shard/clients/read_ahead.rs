@@ -24,7 +24,7 @@ use crate::shard::Shard;
 use crate::shard::clients::connection::FIRST_READ_SIZE;
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::rates;
-use crate::shard::clients::receive::ReadProgress;
+use crate::shard::clients::receive::{self, ReadProgress};
 use crate::shard::clients::slots::ConnectionId;
 use crate::shard::turn::flow::Flow;
 use crate::time::Instant;
@@ -91,124 +91,117 @@ impl Search {
     }
 }
 
-impl Shard {
-    /// Takes in bytes of a paused connection, after those that wait. Handles the acknowledgements
-    /// among them, and keeps the rest.
-    #[cold]
-    pub(in crate::shard) fn read_ahead(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        input: &[u8],
-    ) -> ReadProgress {
-        let Some((mut waiting, mut search)) = self.core.connections.take_waiting(id) else {
+/// Takes in bytes of a paused connection, after those that wait. Handles the acknowledgements
+/// among them, and keeps the rest.
+#[cold]
+pub(crate) fn read_ahead(now: Instant, id: ConnectionId, input: &[u8], shard: &mut Shard) -> ReadProgress {
+    let Some((mut waiting, mut search)) = shard.core.connections.take_waiting(id) else {
+        return ReadProgress::Closed;
+    };
+    waiting.extend_from_slice(input);
+    let progress = pass_acknowledgements(now, id, &mut waiting, &mut search, shard);
+    if progress != ReadProgress::Closed {
+        let core = &mut shard.core;
+        core.connections.keep_waiting(now, id, waiting, search, &mut core.effects);
+    }
+    progress
+}
+
+/// Handles and removes the acknowledgements in the bytes that were not searched. Each byte is
+/// moved at most once.
+fn pass_acknowledgements(
+    now: Instant,
+    id: ConnectionId,
+    waiting: &mut Vec<u8>,
+    search: &mut Search,
+    shard: &mut Shard,
+) -> ReadProgress {
+    search.is_unfinished = false;
+    let begin = search.searched;
+    let mut at = begin;
+    let progress = loop {
+        let rest = waiting.get(at..).unwrap_or_default();
+        let Some(connection) = shard.core.connections.get(id).filter(|c| !c.is_closing()) else {
             return ReadProgress::Closed;
         };
-        waiting.extend_from_slice(input);
-        let progress = self.pass_acknowledgements(now, id, &mut waiting, &mut search);
-        if progress != ReadProgress::Closed {
-            let core = &mut self.core;
-            core.connections.keep_waiting(now, id, waiting, search, &mut core.effects);
-        }
-        progress
-    }
-
-    /// Handles and removes the acknowledgements in the bytes that were not searched. Each byte is
-    /// moved at most once.
-    fn pass_acknowledgements(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        waiting: &mut Vec<u8>,
-        search: &mut Search,
-    ) -> ReadProgress {
-        search.is_unfinished = false;
-        let begin = search.searched;
-        let mut at = begin;
-        let progress = loop {
-            let rest = waiting.get(at..).unwrap_or_default();
-            let Some(connection) = self.core.connections.get(id).filter(|c| !c.is_closing()) else {
-                return ReadProgress::Closed;
-            };
-            let (version, limit) = (connection.wire.version, connection.packet_size);
-            let front = codec::front(rest, version, limit).filter(|(_, len)| *len <= rest.len());
-            let (Some((packet_type, len)), Some(&first)) = (front, rest.first()) else {
-                // An error is found when all before it is handled.
-                break ReadProgress::Paused;
-            };
-            match self.decide_ahead(now, id, (packet_type, len), search) {
-                Decision::Stop(progress) => {
-                    search.is_unfinished = true;
-                    break progress;
-                }
-                Decision::Wait => {
-                    waiting.copy_within(at..at + len, search.searched);
-                    search.wait(first, len);
-                }
-                Decision::Pass => match self.handle_ahead(now, id, rest) {
-                    Some(Flow::Continue) => {}
-                    Some(_) => return ReadProgress::Closed,
-                    None => break ReadProgress::Paused,
-                },
-            }
-            at += len;
-        };
-        if at > begin
-            && let Some(connection) = self.core.connections.get_mut(id)
-        {
-            connection.keep_alive.heard(now);
-        }
-        waiting.drain(search.searched..at);
-        progress
-    }
-
-    /// Decides about a whole packet behind a pause.
-    fn decide_ahead(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        (packet_type, len): (PacketType, usize),
-        search: &Search,
-    ) -> Decision {
-        if self.core.turn.is_over() {
-            self.read_later(now, id);
-            return Decision::Stop(ReadProgress::Paused);
-        }
-        let core = &mut self.core;
-        if core.effects.is_much_unflushed() {
-            return Decision::Stop(ReadProgress::Flush);
-        }
-        core.turn.begin_packet();
-        if !search.may_pass(packet_type) {
-            return Decision::Wait;
-        }
-        // The packets before this one may have ended the connection.
-        let Some(connection) = core.connections.get_mut(id) else { return Decision::Wait };
-        let outbox = connection.wire.outbox.len();
-        if !has_room(packet_type.first_byte(), outbox, &core.settings.session.send) {
-            connection.pause(Pause::Outbox, now);
-            return Decision::Stop(ReadProgress::Paused);
-        }
-        if core.settings.rates.is_some() && !rates::meter_ahead(now, id, len, core) {
-            return Decision::Stop(ReadProgress::Paused);
-        }
-        Decision::Pass
-    }
-
-    /// Handles the acknowledgement at the front of `rest`. Returns `None` if it breaks a rule of
-    /// its packet, which is reported when all before it is handled.
-    fn handle_ahead(&mut self, now: Instant, id: ConnectionId, rest: &[u8]) -> Option<Flow> {
-        let connection = self.core.connections.get(id)?;
         let (version, limit) = (connection.wire.version, connection.packet_size);
-        if connection.wire.is_traced() {
-            self.trace_next(now, id, rest);
-        }
-        match codec::decode(rest, version, limit) {
-            Ok(Decoded::Packet { packet, length }) => {
-                self.core.turn.spend_decoded(length);
-                Some(self.dispatch(now, id, packet))
+        let front = codec::front(rest, version, limit).filter(|(_, len)| *len <= rest.len());
+        let (Some((packet_type, len)), Some(&first)) = (front, rest.first()) else {
+            // An error is found when all before it is handled.
+            break ReadProgress::Paused;
+        };
+        match decide_ahead(now, id, (packet_type, len), search, shard) {
+            Decision::Stop(progress) => {
+                search.is_unfinished = true;
+                break progress;
             }
-            _ => None,
+            Decision::Wait => {
+                waiting.copy_within(at..at + len, search.searched);
+                search.wait(first, len);
+            }
+            Decision::Pass => match handle_ahead(now, id, rest, shard) {
+                Some(Flow::Continue) => {}
+                Some(_) => return ReadProgress::Closed,
+                None => break ReadProgress::Paused,
+            },
         }
+        at += len;
+    };
+    if at > begin
+        && let Some(connection) = shard.core.connections.get_mut(id)
+    {
+        connection.keep_alive.heard(now);
+    }
+    waiting.drain(search.searched..at);
+    progress
+}
+
+/// Decides about a whole packet behind a pause.
+fn decide_ahead(
+    now: Instant,
+    id: ConnectionId,
+    (packet_type, len): (PacketType, usize),
+    search: &Search,
+    shard: &mut Shard,
+) -> Decision {
+    if shard.core.turn.is_over() {
+        shard.work.read_later(now, id, &mut shard.core.connections);
+        return Decision::Stop(ReadProgress::Paused);
+    }
+    let core = &mut shard.core;
+    if core.effects.is_much_unflushed() {
+        return Decision::Stop(ReadProgress::Flush);
+    }
+    core.turn.begin_packet();
+    if !search.may_pass(packet_type) {
+        return Decision::Wait;
+    }
+    // The packets before this one may have ended the connection.
+    let Some(connection) = core.connections.get_mut(id) else { return Decision::Wait };
+    let outbox = connection.wire.outbox.len();
+    if !has_room(packet_type.first_byte(), outbox, &core.settings.session.send) {
+        connection.pause(Pause::Outbox, now);
+        return Decision::Stop(ReadProgress::Paused);
+    }
+    if core.settings.rates.is_some() && !rates::meter_ahead(now, id, len, core) {
+        return Decision::Stop(ReadProgress::Paused);
+    }
+    Decision::Pass
+}
+
+/// Handles the acknowledgement at the front of `rest`. Returns `None` if it breaks a rule of
+/// its packet, which is reported when all before it is handled.
+fn handle_ahead(now: Instant, id: ConnectionId, rest: &[u8], shard: &mut Shard) -> Option<Flow> {
+    let connection = shard.core.connections.get(id)?;
+    let (version, limit) = (connection.wire.version, connection.packet_size);
+    if connection.wire.is_traced() {
+        receive::trace_next(now, id, rest, &mut shard.core);
+    }
+    match codec::decode(rest, version, limit) {
+        Ok(Decoded::Packet { packet, length }) => {
+            shard.core.turn.spend_decoded(length);
+            Some(receive::dispatch(now, id, packet, shard))
+        }
+        _ => None,
     }
 }

@@ -118,7 +118,7 @@ impl Fan {
         }
         matches.clear();
         shard.routes.router.give_back_matches(matches);
-        shard.read_waiting();
+        shard.work.read_waiting(&mut shard.fans);
     }
 
     /// Visits as many nodes of the subscription tree as this turn has steps for. Returns true if
@@ -212,7 +212,7 @@ impl OwnPublication {
         shard.core.turn.spend(1);
         shard.fans.route_own_now(now, &mut publication, &mut shard.routes, &mut shard.core);
         if !shard.fans.blocks_publishes() {
-            shard.read_waiting();
+            shard.work.read_waiting(&mut shard.fans);
         }
     }
 }

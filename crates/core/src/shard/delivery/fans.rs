@@ -11,10 +11,13 @@ use crate::persistence::records::{SessionKey, TransactionNumber};
 use crate::persistence::rows::Body;
 use crate::routing::retained::SetMark;
 use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, ShardSet, Walk};
+use crate::shard::clients::connections::Connections;
+use crate::shard::clients::pause::Pause;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::delivery::own_publications::publisher;
 use crate::shard::peers::peer_batch::{PeerBatch, Publisher, ReportTo};
 use crate::shard::peers::underway::Underway;
+use crate::time::Instant;
 use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
 
@@ -169,9 +172,11 @@ impl Fans {
         self.gone.contains(&session.0)
     }
 
-    /// Lets a client wait until its PUBLISH may begin.
-    pub(crate) fn wait(&mut self, id: ConnectionId) {
-        self.waiting.push(id);
+    /// Pauses a client whose next packet must wait until a large publication is complete.
+    pub(crate) fn pause(&mut self, now: Instant, id: ConnectionId, connections: &mut Connections) {
+        if connections.pause(id, Pause::Work, now) {
+            self.waiting.push(id);
+        }
     }
 
     /// Returns true if a client waits.

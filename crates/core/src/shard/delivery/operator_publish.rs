@@ -28,22 +28,31 @@ pub enum NotPublished {
     Refused(ReasonCode, DropReason),
 }
 
-impl Shard {
+/// A message of an operator that is being published.
+pub(crate) struct OperatorPublish<'a> {
+    now: Instant,
+    number: PublicationNumber,
+    publish: &'a Publish<'a>,
+    publisher: &'a str,
+    audit: AuditTag,
+}
+
+impl OperatorPublish<'_> {
     /// Publishes a message for the operator `publisher`. The answer is reported with the returned
     /// number, when a client would get its PUBACK; at QoS 0, once the message is routed in this
     /// shard.
     ///
     /// # Errors
     /// The message is not published.
-    pub(crate) fn publish_for_operator(
-        &mut self,
+    pub(crate) fn publish(
         now: Instant,
         publish: &Publish<'_>,
         publisher: &str,
+        shard: &mut Shard,
     ) -> Result<PublicationNumber, NotPublished> {
-        let core = &mut self.core;
+        let core = &mut shard.core;
         // A client's PUBLISH waits for the same.
-        if self.fans.blocks_publishes() || core.peers.is_any_full() || core.durability.is_stopping() {
+        if shard.fans.blocks_publishes() || core.peers.is_any_full() || core.durability.is_stopping() {
             return Err(NotPublished::Busy);
         }
         let number = core.unanswered.next().ok_or(NotPublished::Busy)?;
@@ -53,9 +62,9 @@ impl Shard {
             audit = core.recorder().begin_by(now, publisher, publish, topic);
         }
         let this = OperatorPublish { now, number, publish, publisher, audit };
-        let done = if is_delayed(topic) { this.keep(self) } else { this.route(self) };
+        let done = if is_delayed(topic) { this.keep(shard) } else { this.route(shard) };
         let Err((reason, cause)) = done else { return Ok(number) };
-        let core = &mut self.core;
+        let core = &mut shard.core;
         core.counters.drops.count(cause);
         core.counters.refused_publishes.add(cause, 1);
         if audit.is_some() {
@@ -63,18 +72,7 @@ impl Shard {
         }
         Err(NotPublished::Refused(reason, cause))
     }
-}
 
-/// A message of an operator that is being published.
-struct OperatorPublish<'a> {
-    now: Instant,
-    number: PublicationNumber,
-    publish: &'a Publish<'a>,
-    publisher: &'a str,
-    audit: AuditTag,
-}
-
-impl OperatorPublish<'_> {
     /// Returns the place to which the outcome is reported; `None` at QoS 0.
     fn gate(&self) -> Option<ReportTo> {
         (self.publish.qos != QoS::AtMostOnce).then_some(ReportTo::Operator(self.number))

@@ -213,7 +213,7 @@ fn pass_barrier(now: Instant, by: (ShardId, Place), token: u64, shard: &mut Shar
     match shard.core.peers.pass_barrier(token, by) {
         Some(AfterBarrier::Answer { connection, session, answer }) => {
             let left = answer.send(now, connection, session, shard);
-            shard.pause_for(now, connection, left);
+            shard.work.pause_for(now, connection, left, &mut shard.core.connections);
             shard.core.unpause(now, connection, Pause::PeerBarrier);
         }
         Some(AfterBarrier::ReadOrphanedQueues) => shard.routes.members_are_known(now, &mut shard.core),

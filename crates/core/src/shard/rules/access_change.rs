@@ -50,55 +50,62 @@ enum Check {
     Left,
 }
 
-impl Shard {
+/// The check of one session's messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueueCheck {
+    pub now: Instant,
+    pub session: SessionId,
+}
+
+impl QueueCheck {
     /// Checks the messages of a session if the rules or its user have changed since the last check.
     /// Drops those that its client may not read, with the reason `not_authorized`. If the messages
     /// are more than this turn can check, a job checks the others, and `connection` is sent none
     /// until then.
-    pub(crate) fn check_queue(&mut self, now: Instant, id: SessionId, connection: Option<ConnectionId>) {
-        let Core { sessions, access, .. } = &mut self.core;
+    pub(crate) fn begin(self, connection: Option<ConnectionId>, shard: &mut Shard) {
+        let Core { sessions, access, .. } = &mut shard.core;
         let is_unchecked =
-            access.are_on() && sessions.get_mut(id).is_some_and(|entry| entry.is_unchecked(access));
-        if is_unchecked && self.check_portion(now, id) == Check::Left {
-            if let Some(connection) = connection.and_then(|id| self.core.connections.get_mut(id)) {
+            access.are_on() && sessions.get_mut(self.session).is_some_and(|entry| entry.is_unchecked(access));
+        if is_unchecked && self.check_portion(shard) == Check::Left {
+            if let Some(connection) = connection.and_then(|id| shard.core.connections.get_mut(id)) {
                 connection.wire.queue_waits = true;
             }
-            self.work.later([Job::QueueCheck(id)]);
+            shard.work.later([Job::QueueCheck(self.session)]);
         }
     }
 
-    /// Continues [`Self::check_queue`] in a later turn. Returns the job that is left.
-    pub(crate) fn go_on_with_check(&mut self, now: Instant, id: SessionId) -> Option<Job> {
-        self.core.turn.spend(1);
+    /// Continues [`Self::begin`] in a later turn. Returns the job that is left.
+    pub(crate) fn go_on(self, shard: &mut Shard) -> Option<Job> {
+        shard.core.turn.spend(1);
         // The dead letters of the last portion are published before the next portion adds more.
-        if !self.core.dead_letters.is_empty() || self.check_portion(now, id) == Check::Left {
-            return Some(Job::QueueCheck(id));
+        if !shard.core.dead_letters.is_empty() || self.check_portion(shard) == Check::Left {
+            return Some(Job::QueueCheck(self.session));
         }
-        self.after_check(now, id);
+        self.end(shard);
         None
     }
 
     /// Checks messages of a session until this turn is over, and at least one.
-    fn check_portion(&mut self, now: Instant, id: SessionId) -> Check {
-        let mut most = self.core.turn.at_once();
+    fn check_portion(self, shard: &mut Shard) -> Check {
+        let mut most = shard.core.turn.at_once();
         loop {
-            let decisions = most / self.core.access.most_steps("").saturating_add(1);
+            let decisions = most / shard.core.access.most_steps("").saturating_add(1);
             let most_messages = usize::try_from(decisions).unwrap_or(MESSAGES).clamp(1, MESSAGES);
-            if self.drop_unreadable(now, id, most_messages) == Check::Complete {
+            if self.drop_unreadable(most_messages, shard) == Check::Complete {
                 return Check::Complete;
             }
-            if self.core.turn.is_over() {
+            if shard.core.turn.is_over() {
                 return Check::Left;
             }
-            most = self.core.turn.left();
+            most = shard.core.turn.left();
         }
     }
 
     /// Checks `most` messages in memory. Drops those that the client of the session may not read.
     /// Shared messages go to another member of their group.
-    fn drop_unreadable(&mut self, now: Instant, id: SessionId, most: usize) -> Check {
-        let Core { sessions, access, counters, turn, .. } = &mut self.core;
-        let Some(session_entry) = sessions.get_mut(id).filter(|_| access.are_on()) else {
+    fn drop_unreadable(self, most: usize, shard: &mut Shard) -> Check {
+        let Core { sessions, access, counters, turn, .. } = &mut shard.core;
+        let Some(session_entry) = sessions.get_mut(self.session).filter(|_| access.are_on()) else {
             return Check::Complete;
         };
         let Some(Unreadable { in_flight, queued }) = session_entry.take_unreadable(access, most, turn) else {
@@ -127,80 +134,87 @@ impl Shard {
                 counters.drops.lose(delivery.to_drop(DropReason::NotAuthorized));
             }
         }
-        self.core.report_drops(id);
+        shard.core.report_drops(self.session);
         // The new owner of a message is recorded in the batch that ends its old entry.
-        self.core.durability.begin();
+        shard.core.durability.begin();
         for Delivery { message, mark, share, stored, .. } in shared {
-            self.core.counters.objectives.passed_on(mark);
+            shard.core.counters.objectives.passed_on(mark);
             if let Some(share) = share {
-                self.routes.share_again_or_keep(now, message, &share, stored.is_some(), &mut self.core);
+                shard.routes.share_again_or_keep(
+                    self.now,
+                    message,
+                    &share,
+                    stored.is_some(),
+                    &mut shard.core,
+                );
             }
         }
         progress
     }
 
-    /// Checks the queues of some sessions, because the rules have changed, and finds out which
-    /// sessions are guarded. Begins at the slot `from`. Returns the job that is left.
-    pub(crate) fn walk_after_change(&mut self, now: Instant, from: u32) -> Option<Job> {
-        if !self.core.dead_letters.is_empty() {
-            return Some(Job::RulesChanged { from });
-        }
-        let end = self.core.sessions.end_of_slots();
-        let until = end.min(from.saturating_add(SLOTS));
-        for slot in from..until {
-            self.core.turn.spend(1);
-            if self.check_slot(now, slot) == Check::Left {
-                return Some(Job::RulesChanged { from: slot });
-            }
-            if self.core.turn.is_over() {
-                return (slot + 1 < end).then_some(Job::RulesChanged { from: slot + 1 });
-            }
-        }
-        (until < end).then_some(Job::RulesChanged { from: until })
-    }
-
-    fn check_slot(&mut self, now: Instant, slot: u32) -> Check {
-        let Core { sessions, access, .. } = &mut self.core;
-        // The slot is free.
-        let Some((id, session_entry)) = sessions.at_mut(slot) else { return Check::Complete };
-        if !session_entry.is_unchecked(access) {
-            // A page of its queue was checked before this walk came.
-            self.record_rules(id);
-            return Check::Complete;
-        }
-        // The queue is checked first, while every session counts as guarded. Its messages may have
-        // come by filters that the session has no more.
-        if self.check_portion(now, id) == Check::Left {
-            return Check::Left;
-        }
-        let Core { sessions, access, turn, .. } = &mut self.core;
-        if let Some(session_entry) = sessions.get_mut(id) {
-            turn.spend(session_entry.renew_guard(access));
-        }
-        self.record_rules(id);
-        self.after_check(now, id);
-        Check::Complete
-    }
-
-    /// Records a session whose listener has another name now, or an ACL file that it did not have.
-    /// Otherwise a restart would find the rules by the name before. A full store has no room for
-    /// all sessions at once, so the session is recorded with its next change then.
-    fn record_rules(&mut self, id: SessionId) {
-        let Core { sessions, shared, turn, .. } = &mut self.core;
-        if !shared.is_store_full() && sessions.get_mut(id).is_some_and(SessionEntry::has_unrecorded_rules) {
-            turn.spend(RECORD_STEPS);
-            self.core.record_session(id);
-        }
-    }
-
     /// Sends the queue of a session if it was withheld until the end of its check. Held messages
     /// take the places of the messages that were dropped.
-    fn after_check(&mut self, now: Instant, id: SessionId) {
-        if let Some(mut client) = self.core.client_of(id)
+    fn end(self, shard: &mut Shard) {
+        if let Some(mut client) = shard.core.client_of(self.session)
             && std::mem::take(&mut client.connection.wire.queue_waits)
         {
-            client.pump(now);
+            client.pump(self.now);
         }
-        self.after_session_change(now, id);
+        shard.after_session_change(self.now, self.session);
+    }
+}
+
+/// Checks the queues of some sessions, because the rules have changed, and finds out which
+/// sessions are guarded. Begins at the slot `from`. Returns the job that is left.
+pub(crate) fn walk_after_change(now: Instant, from: u32, shard: &mut Shard) -> Option<Job> {
+    if !shard.core.dead_letters.is_empty() {
+        return Some(Job::RulesChanged { from });
+    }
+    let end = shard.core.sessions.end_of_slots();
+    let until = end.min(from.saturating_add(SLOTS));
+    for slot in from..until {
+        shard.core.turn.spend(1);
+        if check_slot(now, slot, shard) == Check::Left {
+            return Some(Job::RulesChanged { from: slot });
+        }
+        if shard.core.turn.is_over() {
+            return (slot + 1 < end).then_some(Job::RulesChanged { from: slot + 1 });
+        }
+    }
+    (until < end).then_some(Job::RulesChanged { from: until })
+}
+
+fn check_slot(now: Instant, slot: u32, shard: &mut Shard) -> Check {
+    let Core { sessions, access, .. } = &mut shard.core;
+    // The slot is free.
+    let Some((id, session_entry)) = sessions.at_mut(slot) else { return Check::Complete };
+    if !session_entry.is_unchecked(access) {
+        // A page of its queue was checked before this walk came.
+        record_rules(id, &mut shard.core);
+        return Check::Complete;
+    }
+    let check = QueueCheck { now, session: id };
+    // The queue is checked first, while every session counts as guarded. Its messages may have
+    // come by filters that the session has no more.
+    if check.check_portion(shard) == Check::Left {
+        return Check::Left;
+    }
+    let Core { sessions, access, turn, .. } = &mut shard.core;
+    if let Some(session_entry) = sessions.get_mut(id) {
+        turn.spend(session_entry.renew_guard(access));
+    }
+    record_rules(id, &mut shard.core);
+    check.end(shard);
+    Check::Complete
+}
+
+/// Records a session whose listener has another name now, or an ACL file that it did not have.
+/// Otherwise a restart would find the rules by the name before. A full store has no room for
+/// all sessions at once, so the session is recorded with its next change then.
+fn record_rules(id: SessionId, core: &mut Core) {
+    let Core { sessions, shared, turn, .. } = core;
+    if !shared.is_store_full() && sessions.get_mut(id).is_some_and(SessionEntry::has_unrecorded_rules) {
+        turn.spend(RECORD_STEPS);
+        core.record_session(id);
     }
 }

@@ -62,13 +62,13 @@ impl FilterChange {
                     options.push(rest.options);
                 }
                 let rest = SubscribeRequest::new(id, session, (filters, options), subscription_id, answer);
-                shard.pause_for(now, id, Some(Job::Request(rest)));
+                shard.work.pause_for(now, id, Some(Job::Request(rest)), &mut shard.core.connections);
                 return Flow::Continue;
             }
             self.insert(filter, subscription_id, mount_point.as_deref(), &mut answer, shard);
         }
         let left = self.answer_when_in_force(answer, shard);
-        shard.pause_for(now, id, left);
+        shard.work.pause_for(now, id, left, &mut shard.core.connections);
         Flow::Continue
     }
 
@@ -193,13 +193,13 @@ impl FilterChange {
                 let mut filters = Names::default();
                 unsubscribe.filters.iter().skip(at).for_each(|rest| filters.add(rest));
                 let rest = SubscribeRequest::new(id, session, (filters, Vec::new()), 0, answer);
-                shard.pause_for(now, id, Some(Job::Request(rest)));
+                shard.work.pause_for(now, id, Some(Job::Request(rest)), &mut shard.core.connections);
                 return Flow::Continue;
             }
             self.leave(filter, mount_point.as_deref(), &mut answer, shard);
         }
         let left = self.answer_when_in_force(answer, shard);
-        shard.pause_for(now, id, left);
+        shard.work.pause_for(now, id, left, &mut shard.core.connections);
         Flow::Continue
     }
 

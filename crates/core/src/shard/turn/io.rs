@@ -25,21 +25,28 @@
 //!       resume paused connections, answer operators.
 
 use crate::expiry::deadline::Registration;
+use crate::mqtt::packet::ReasonCode;
 use crate::persistence::records::{Batch, RetainedRecord};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbox::Outbox;
 use crate::session::trace_steps::TraceSteps;
 use crate::shard::clients::connection::{Leaves, Phase};
+use crate::shard::clients::follow_up::{go_on_sending, go_on_with_due, outbox_has_room};
+use crate::shard::clients::pause::Pause;
 use crate::shard::clients::slots::ConnectionId;
+use crate::shard::commits::{go_on_with_commit, release_finished};
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{Fans, PublicationOrigin};
+use crate::shard::delivery::own_messages::{keep_last_disconnect, publish_dead_letters};
 use crate::shard::durability::gates::SealTime;
+use crate::shard::features::hold;
 use crate::shard::features::unanswered::PublicationAnswer;
 use crate::shard::login::authentication::AuthRequest;
-use crate::shard::observe::client_events::ClientEvent;
+use crate::shard::observe::client_events::{ClientEvent, DisconnectCause};
 use crate::shard::peers::peer_batch::PeerBatch;
 use crate::shard::reconfigure;
-use crate::shard::turn::effects::{DelayedRequest, PageRequest};
+use crate::shard::rules::access_change::{QueueCheck, walk_after_change};
+use crate::shard::turn::effects::{DelayedRequest, Effects, PageRequest};
 use crate::shard::turn::work::Job;
 use crate::shard::{ReadProgress, Shard};
 use crate::time::Instant;
@@ -67,10 +74,10 @@ pub trait Io {
     /// Sends a batch to the store, which answers later with [`Shard::committed`].
     fn commit(&mut self, batch: Batch);
 
-    /// Requests stored deliveries, which come back with [`Shard::take_page`].
+    /// Requests stored deliveries, which come back with [`Input::Page`](crate::shard::Input).
     fn read_page(&mut self, request: PageRequest);
 
-    /// Requests stored delayed messages, which come back with [`Shard::take_delayed`].
+    /// Requests stored delayed messages, which come back with [`Input::Delayed`](crate::shard::Input).
     fn read_delayed(&mut self, request: DelayedRequest);
 
     /// Sends a batch to a peer, which passes it to [`Shard::take_peer_batch`].
@@ -86,7 +93,7 @@ pub trait Io {
     /// Reads from this connection again, in a later turn.
     fn resume(&mut self, id: ConnectionId);
 
-    /// Asks the authenticator, whose decision comes back with [`Shard::authenticated`]. A decision
+    /// Asks the authenticator, whose decision comes back with [`Input::Authenticated`](crate::shard::Input). A decision
     /// that comes later than `auth.timeout` is not needed.
     fn authenticate(&mut self, request: AuthRequest);
 
@@ -175,36 +182,13 @@ impl Shard {
             // gets PINGRESP or an acknowledgement. The publisher may then tell a client of another
             // shard to subscribe. If the message came to that shard after the SUBSCRIBE, it could
             // be delivered live, with RETAIN 0, although it was retained before.
-            self.send_batches(now, io);
-            self.flush_dirty(now, io);
-            self.send_batches(now, io);
-            self.send_effects(now, io);
+            send_batches(now, self, io);
+            flush_dirty(now, self, io);
+            send_batches(now, self, io);
+            send_effects(now, &mut self.core.effects, io);
             if self.core.effects.dirty.is_empty() || self.core.turn.is_over() {
                 return;
             }
-        }
-    }
-
-    /// Writes each dirty connection once, in order, until the turn is over. At least one connection
-    /// is written, so that jobs of many full turns do not stop all writes. The list is taken out
-    /// meanwhile and put back, so that it is allocated once.
-    fn flush_dirty(&mut self, now: Instant, io: &mut impl Io) {
-        let mut dirty = std::mem::take(&mut self.core.effects.dirty);
-        let mut flushed = 0;
-        for id in &dirty {
-            self.flush_connection(now, *id, io);
-            flushed += 1;
-            if self.core.turn.is_over() {
-                break;
-            }
-        }
-        if flushed < dirty.len() {
-            dirty.drain(..flushed);
-            return self.core.effects.flush_first(dirty);
-        }
-        dirty.clear();
-        if self.core.effects.dirty.is_empty() {
-            self.core.effects.dirty = dirty;
         }
     }
 
@@ -212,66 +196,11 @@ impl Shard {
     pub fn flush_connection(&mut self, now: Instant, id: ConnectionId, io: &mut impl Io) {
         // The connection has ended, or its socket is gone.
         let Some(written) = self.outbox(id).and_then(|outbox| io.write(id, outbox)) else { return };
-        match self.flushed(now, id, written) {
+        match flushed(now, id, written, self) {
             Flushed::Drained | Flushed::GatedUntilCommit | Flushed::Gone => {}
             Flushed::Blocked => io.await_writable(id),
             Flushed::Finished(leaves) => io.finish(id, leaves),
         }
-    }
-
-    /// Sends the store the records since the last call, and the requests to read back.
-    fn send_to_store(&mut self, now: Instant, io: &mut impl Io) {
-        if std::mem::take(&mut self.core.effects.retained) {
-            let mut retained = self.core.shared.retained();
-            let changes = retained.take_changes();
-            io.store_retained(changes);
-        }
-        if let Some(batch) = self.seal_batch(now) {
-            io.commit(batch);
-        }
-        self.core.effects.pages.drain(..).for_each(|request| io.read_page(request));
-        self.core.effects.delayed.drain(..).for_each(|request| io.read_delayed(request));
-    }
-
-    /// Sends the effects that concern neither the store nor the peers. Nearly always there was only
-    /// something to write.
-    fn send_effects(&mut self, now: Instant, io: &mut impl Io) {
-        if self.core.effects.is_empty() {
-            return;
-        }
-        if !self.core.effects.registrations.is_empty() {
-            io.register(now, std::mem::take(&mut self.core.effects.registrations));
-        }
-        self.core.effects.auth_requests.drain(..).for_each(|request| io.authenticate(request));
-        self.core.effects.read_now.drain(..).for_each(|id| io.read_now(id));
-        self.core.effects.resume.drain(..).for_each(|id| io.resume(id));
-        self.core.effects.answered.drain(..).for_each(|answer| io.answer_operator(answer));
-    }
-
-    /// Sends the batch for the store and then those for the peers: a part of a transaction never
-    /// comes before the transaction begins.
-    fn send_batches(&mut self, now: Instant, io: &mut impl Io) {
-        if self.core.durability.is_on() {
-            self.send_to_store(now, io);
-        }
-        self.seal_peer_batches();
-        // Before the peer batches: the collector knows a message before a peer delivers it.
-        if !self.core.effects.trace.is_empty() {
-            let mut steps = std::mem::take(&mut self.core.effects.trace);
-            // A drop has no time until here.
-            steps.steps.iter_mut().filter(|step| step.at.is_never()).for_each(|step| step.at = now);
-            io.trace(steps);
-        }
-        self.core.effects.peer_batches.drain(..).for_each(|(to, batch)| io.send_to_peer(to, batch));
-    }
-
-    /// Ends the turn between shards: seals one batch for each peer that waits for one.
-    fn seal_peer_batches(&mut self) {
-        if blocks_seals(&self.fans, &self.core) {
-            // The batches grow from turn to turn.
-            return self.core.peers.account();
-        }
-        self.core.peers.seal(&mut self.core.effects.peer_batches);
     }
 
     /// Reports client events, and sends the publications of their listeners. A driver calls this by
@@ -288,7 +217,7 @@ impl Shard {
             }
             let EventMessages { event, last_disconnect } = io.report(now, &event);
             if let Some((topic, text)) = last_disconnect {
-                self.keep_last_disconnect(now, &topic, &text);
+                keep_last_disconnect(now, &topic, &text, self);
             }
             if let Some((topic, text)) = event {
                 self.announce(now, &topic, text.as_bytes());
@@ -305,76 +234,13 @@ impl Shard {
         Some(outbox)
     }
 
-    /// Notes that a connection was flushed as far as its socket takes bytes. Returns what is left.
-    fn flushed(&mut self, now: Instant, id: ConnectionId, written: Written) -> Flushed {
-        let Written { taken, pending, progressed } = written;
-        self.core.turn.spend_write(taken);
-        let Some(connection) = self.core.connections.get_mut(id) else { return Flushed::Gone };
-        connection.dirty = false;
-        let has_steps = connection.wire.has_steps();
-        let drained = connection.wire.outbox.reset_if_drained();
-        if drained {
-            self.core.scratch.pool.give_back(connection.wire.outbox.reclaim());
-        }
-        if pending > 0 {
-            // The socket has not taken the sealed bytes, so nothing more is sealed.
-            if progressed || connection.blocked.is_never() {
-                connection.blocked = now;
-            }
-        } else if drained {
-            connection.blocked = Instant::NEVER;
-        } else if connection.wire.outbox.writable() == 0 {
-            // The rest waits for a commit, not for the socket.
-            connection.blocked = Instant::NEVER;
-            if self.core.durability.is_on() && !connection.gated_until_commit {
-                connection.gate_until_commit(now);
-                self.core.durability.gate_outbox(id);
-            }
-        } else if progressed || connection.blocked.is_never() {
-            connection.blocked = now;
-        }
-        let gated_until_commit = connection.gated_until_commit;
-        let closing = connection.is_closing();
-        let finished = drained && pending == 0;
-        let phase = connection.phase();
-        if has_steps {
-            self.core.recorder().collect_written(now, id);
-        }
-        if finished && let Phase::Closing { leaves, .. } = phase {
-            return Flushed::Finished(leaves);
-        }
-        if !finished {
-            self.core.connections.register_write_idle(id, &mut self.core.effects);
-        }
-        if !closing && taken > 0 {
-            self.outbox_has_room(now, id);
-        }
-        match (finished, gated_until_commit) {
-            (true, _) => Flushed::Drained,
-            (_, true) if pending == 0 => Flushed::GatedUntilCommit,
-            _ => Flushed::Blocked,
-        }
-    }
-
-    /// Seals the batch of new records, if it has to be committed.
-    fn seal_batch(&mut self, now: Instant) -> Option<Batch> {
-        // Drops since the flush began: a dead letter is in the batch in which its message ends.
-        self.publish_dead_letters(now);
-        if blocks_seals(&self.fans, &self.core) {
-            return None;
-        }
-        let is_full = self.core.shared.is_store_full();
-        let time = if is_full { SealTime::AtOnce } else { SealTime::AfterLastCommit };
-        self.core.durability.seal(time)
-    }
-
     /// Continues work of earlier turns. Each job gets a portion of this turn, in the order in which
     /// the jobs were put off, until the turn is over.
     pub fn work(&mut self, now: Instant) {
         if !self.core.dead_letters.is_empty() {
             // The store gets no batch until they are published.
             self.core.turn.begin_portion();
-            self.publish_dead_letters(now);
+            publish_dead_letters(now, self);
         }
         if self.fans.any() {
             // A large publication gets the steps left by the jobs, because other publications wait
@@ -398,14 +264,19 @@ impl Shard {
 /// Releases what waits for the end of a turn, before the dirty connections are written.
 fn release_for_flush(now: Instant, shard: &mut Shard) {
     debug_assert!(!shard.core.counters.drops.are_unreported(), "each drop is reported with its session");
-    shard.disconnect_overfull(now);
-    shard.admit_held_of_all(now);
-    shard.send_later();
+    for id in std::mem::take(&mut shard.core.turn.after_deliveries.overfull) {
+        // Under the policy `disconnect`. The session stays, so the messages in its queue are kept.
+        shard.disconnect(now, id, Some(ReasonCode::QUOTA_EXCEEDED), DisconnectCause::QueueFull);
+    }
+    for id in std::mem::take(&mut shard.core.turn.after_deliveries.to_admit) {
+        hold::admit(now, id, shard);
+    }
+    shard.work.later(shard.core.turn.after_deliveries.to_send.drain(..).map(Job::Send));
     if shard.routes.orphaned_queues.is_nudged() {
         shard.routes.go_on_settling(now, &mut shard.core);
     }
-    shard.publish_dead_letters(now);
-    shard.release_finished(now);
+    publish_dead_letters(now, shard);
+    release_finished(now, shard);
     shard.routes.retained_order.trim();
     shard.core.effects.unflushed = 0;
 }
@@ -414,6 +285,143 @@ fn release_for_flush(now: Instant, shard: &mut Shard) {
 /// is committed as a whole continues in a later turn.
 fn blocks_seals(fans: &Fans, core: &Core) -> bool {
     fans.blocks_seals() || core.dead_letters_block_seals()
+}
+
+/// Writes each dirty connection once, in order, until the turn is over. At least one connection
+/// is written, so that jobs of many full turns do not stop all writes. The list is taken out
+/// meanwhile and put back, so that it is allocated once.
+fn flush_dirty(now: Instant, shard: &mut Shard, io: &mut impl Io) {
+    let mut dirty = std::mem::take(&mut shard.core.effects.dirty);
+    let mut flushed = 0;
+    for id in &dirty {
+        shard.flush_connection(now, *id, io);
+        flushed += 1;
+        if shard.core.turn.is_over() {
+            break;
+        }
+    }
+    if flushed < dirty.len() {
+        dirty.drain(..flushed);
+        return shard.core.effects.flush_first(dirty);
+    }
+    dirty.clear();
+    if shard.core.effects.dirty.is_empty() {
+        shard.core.effects.dirty = dirty;
+    }
+}
+
+/// Sends the batch for the store, then seals one batch for each peer that waits for one, and sends
+/// them: a part of a transaction never comes before the transaction begins.
+fn send_batches(now: Instant, shard: &mut Shard, io: &mut impl Io) {
+    if shard.core.durability.is_on() {
+        send_to_store(now, shard, io);
+    }
+    if blocks_seals(&shard.fans, &shard.core) {
+        // The batches grow from turn to turn.
+        shard.core.peers.account();
+    } else {
+        shard.core.peers.seal(&mut shard.core.effects.peer_batches);
+    }
+    // Before the peer batches: the collector knows a message before a peer delivers it.
+    if !shard.core.effects.trace.is_empty() {
+        let mut steps = std::mem::take(&mut shard.core.effects.trace);
+        // A drop has no time until here.
+        steps.steps.iter_mut().filter(|step| step.at.is_never()).for_each(|step| step.at = now);
+        io.trace(steps);
+    }
+    shard.core.effects.peer_batches.drain(..).for_each(|(to, batch)| io.send_to_peer(to, batch));
+}
+
+/// Sends the store the records since the last call, and the requests to read back.
+fn send_to_store(now: Instant, shard: &mut Shard, io: &mut impl Io) {
+    if std::mem::take(&mut shard.core.effects.retained) {
+        let mut retained = shard.core.shared.retained();
+        let changes = retained.take_changes();
+        io.store_retained(changes);
+    }
+    if let Some(batch) = seal_batch(now, shard) {
+        io.commit(batch);
+    }
+    shard.core.effects.pages.drain(..).for_each(|request| io.read_page(request));
+    shard.core.effects.delayed.drain(..).for_each(|request| io.read_delayed(request));
+}
+
+/// Seals the batch of new records, if it has to be committed.
+fn seal_batch(now: Instant, shard: &mut Shard) -> Option<Batch> {
+    // Drops since the flush began: a dead letter is in the batch in which its message ends.
+    publish_dead_letters(now, shard);
+    if blocks_seals(&shard.fans, &shard.core) {
+        return None;
+    }
+    let is_full = shard.core.shared.is_store_full();
+    let time = if is_full { SealTime::AtOnce } else { SealTime::AfterLastCommit };
+    shard.core.durability.seal(time)
+}
+
+/// Sends the effects that concern neither the store nor the peers. Nearly always there was only
+/// something to write.
+fn send_effects(now: Instant, effects: &mut Effects, io: &mut impl Io) {
+    if effects.is_empty() {
+        return;
+    }
+    if !effects.registrations.is_empty() {
+        io.register(now, std::mem::take(&mut effects.registrations));
+    }
+    effects.auth_requests.drain(..).for_each(|request| io.authenticate(request));
+    effects.read_now.drain(..).for_each(|id| io.read_now(id));
+    effects.resume.drain(..).for_each(|id| io.resume(id));
+    effects.answered.drain(..).for_each(|answer| io.answer_operator(answer));
+}
+
+/// Notes that a connection was flushed as far as its socket takes bytes. Returns what is left.
+fn flushed(now: Instant, id: ConnectionId, written: Written, shard: &mut Shard) -> Flushed {
+    let Written { taken, pending, progressed } = written;
+    shard.core.turn.spend_write(taken);
+    let Some(connection) = shard.core.connections.get_mut(id) else { return Flushed::Gone };
+    connection.dirty = false;
+    let has_steps = connection.wire.has_steps();
+    let drained = connection.wire.outbox.reset_if_drained();
+    if drained {
+        shard.core.scratch.pool.give_back(connection.wire.outbox.reclaim());
+    }
+    if pending > 0 {
+        // The socket has not taken the sealed bytes, so nothing more is sealed.
+        if progressed || connection.blocked.is_never() {
+            connection.blocked = now;
+        }
+    } else if drained {
+        connection.blocked = Instant::NEVER;
+    } else if connection.wire.outbox.writable() == 0 {
+        // The rest waits for a commit, not for the socket.
+        connection.blocked = Instant::NEVER;
+        if shard.core.durability.is_on() && !connection.gated_until_commit {
+            connection.gate_until_commit(now);
+            shard.core.durability.gate_outbox(id);
+        }
+    } else if progressed || connection.blocked.is_never() {
+        connection.blocked = now;
+    }
+    let gated_until_commit = connection.gated_until_commit;
+    let closing = connection.is_closing();
+    let finished = drained && pending == 0;
+    let phase = connection.phase();
+    if has_steps {
+        shard.core.recorder().collect_written(now, id);
+    }
+    if finished && let Phase::Closing { leaves, .. } = phase {
+        return Flushed::Finished(leaves);
+    }
+    if !finished {
+        shard.core.connections.register_write_idle(id, &mut shard.core.effects);
+    }
+    if !closing && taken > 0 {
+        outbox_has_room(now, id, shard);
+    }
+    match (finished, gated_until_commit) {
+        (true, _) => Flushed::Drained,
+        (_, true) if pending == 0 => Flushed::GatedUntilCommit,
+        _ => Flushed::Blocked,
+    }
 }
 
 /// Runs one portion of the large publication, or of the work behind it.
@@ -451,24 +459,32 @@ fn go_on(now: Instant, job: Job, shard: &mut Shard) -> Option<Job> {
             None
         }
         Job::Delayed => shard.delayed.publish_due(now, &mut shard.fans, &mut shard.routes, &mut shard.core),
-        Job::Due => shard.go_on_with_due(now),
-        Job::Committed => shard.go_on_with_commit(now),
-        Job::RulesChanged { from } => shard.walk_after_change(now, from),
-        Job::QueueCheck(session) => shard.go_on_with_check(now, session),
+        Job::Due => go_on_with_due(now, shard),
+        Job::Committed => go_on_with_commit(now, shard),
+        Job::RulesChanged { from } => walk_after_change(now, from, shard),
+        Job::QueueCheck(session) => QueueCheck { now, session }.go_on(shard),
         Job::SettingsChanged { from } => reconfigure::walk_after_reload(from, &mut shard.core),
         Job::End(ended) => ended.go_on(now, shard),
-        Job::Send(session) => shard.go_on_sending(now, session),
+        Job::Send(session) => go_on_sending(now, session, shard),
         Job::Request(request) => {
             let connection = request.connection;
             let left = request.go_on(now, shard);
-            shard.end_pause(now, connection, left)
+            end_pause(now, connection, left, &mut shard.core)
         }
         Job::Retained(retained) => {
             let connection = retained.connection;
             let left = retained.go_on(now, shard);
-            shard.end_pause(now, connection, left)
+            end_pause(now, connection, left, &mut shard.core)
         }
     }
+}
+
+/// Resumes reading of a connection if `left` is `None`. Returns `left`.
+fn end_pause(now: Instant, id: ConnectionId, left: Option<Job>, core: &mut Core) -> Option<Job> {
+    if left.is_none() {
+        core.unpause(now, id, Pause::Work);
+    }
+    left
 }
 
 /// The state of a connection after a flush.

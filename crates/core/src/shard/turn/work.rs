@@ -7,7 +7,7 @@
 //! 2. After each thing the loop checks [`Turn::is_over`](crate::shard::turn::Turn::is_over), so
 //!    that each portion makes progress.
 //! 3. If the loop stops early, it returns its position as a job. The caller passes the job to
-//!    `Work::later`. If a client waits for the job, `Shard::pause_for` pauses its connection.
+//!    `Work::later`. If a client waits for the job, `Work::pause_for` pauses its connection.
 //! 4. A later turn runs the job again with a portion of its steps. The job returns its rest;
 //!    without a rest, the pause ends.
 //!
@@ -15,11 +15,14 @@
 //! generation, and looks each of them up again. A job is data: the code that continues it is in
 //! the file of its packet or feature.
 
+use crate::shard::clients::connections::Connections;
 use crate::shard::clients::ended_session::EndedSession;
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::slots::{ConnectionId, SessionId};
+use crate::shard::delivery::fans::Fans;
 use crate::shard::subscriptions::answer::RetainedDelivery;
 use crate::shard::subscriptions::subscribe_request::SubscribeRequest;
+use crate::time::Instant;
 use std::collections::VecDeque;
 
 /// Work that continues in a later turn.
@@ -64,6 +67,32 @@ impl Work {
     /// Puts off jobs to a later turn: none, one or several.
     pub(crate) fn later(&mut self, jobs: impl IntoIterator<Item = Job>) {
         self.jobs.extend(jobs);
+    }
+
+    /// If `left` is a job, queues the job, and pauses the connection until the job is complete.
+    pub(crate) fn pause_for(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        left: Option<Job>,
+        connections: &mut Connections,
+    ) {
+        if left.is_some() {
+            connections.pause(id, Pause::Work, now);
+        }
+        self.later(left);
+    }
+
+    /// Pauses a connection whose next packet waits for the steps of a later turn.
+    pub(crate) fn read_later(&mut self, now: Instant, id: ConnectionId, connections: &mut Connections) {
+        if connections.pause(id, Pause::Turn, now) {
+            self.later([Job::Read(id, Pause::Turn)]);
+        }
+    }
+
+    /// Continues to read the clients that waited for the end of a large publication.
+    pub(crate) fn read_waiting(&mut self, fans: &mut Fans) {
+        self.later(fans.take_waiting().map(|id| Job::Read(id, Pause::Work)));
     }
 
     /// Puts off a session with an expired deadline. Until then the session is unchanged, in the
