@@ -16,7 +16,7 @@
 //! 4. The shard sets the retained message of a PUBLISH ([`routing::retained`]) and finds the
 //!    receivers ([`routing::subscription_tree`]). A receiver of this shard gets the message in its
 //!    outbox. Each other shard with receivers gets the message once, in a batch
-//!    ([`shard::peers`]).
+//!    ([`peers`]).
 //! 5. After all readable connections, the flusher of the driver (`broker::driver`) makes one write
 //!    for each connection and sends one batch to each peer. One message to the expiry actor
 //!    ([`expiry::actor`]) registers all new deadlines.
@@ -89,5 +89,6 @@ pub mod service;
 pub mod store;
 
 pub use homing_core::{
-    access, escape, mqtt, named_enum, operators, persistence, routing, session, shard, time,
+    access, escape, events, login, mqtt, named_enum, operators, peers, persistence, routing, session, shard,
+    slots, time,
 };

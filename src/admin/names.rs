@@ -7,8 +7,8 @@ use crate::operators::client_commands::MessageOf;
 use crate::persistence::letter::{LetterNumber, LetterPlace};
 use crate::persistence::records::{DelayedNumber, EntryNumber};
 use crate::session::outbound::one_message::MessageName;
-use crate::shard::clients::slots::SessionId;
 use crate::shard::features::delayed::DelayedPlace;
+use crate::slots::SessionId;
 use crate::time::Instant;
 
 /// The tag of this process.

@@ -11,7 +11,7 @@ use super::start_error::StartError;
 use super::statistics::{BrokerStatistics, ConnectionLimit};
 use crate::clock;
 use crate::config::{self, ListenerAddress};
-use crate::shard::login::arrival::Arrival;
+use crate::login::arrival::Arrival;
 use crate::time::Instant;
 use actix::Recipient;
 use rustix::io::retry_on_intr;

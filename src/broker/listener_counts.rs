@@ -1,6 +1,6 @@
 //! The connections of each listener, also of those that a reload has removed.
 
-use crate::shard::login::listener_terms::ListenerConnections;
+use crate::login::listener_terms::ListenerConnections;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The connections of each label that a listener has or had. No label leaves.

@@ -10,7 +10,7 @@
 
 use super::handshake::entrance::{Entrance, listener_name};
 use crate::config::{Listener, is_live, predecessors};
-use crate::shard::login::listener_terms::LiveRules;
+use crate::login::listener_terms::LiveRules;
 use std::sync::Arc;
 
 /// The listeners after a reload, and the way to them.
@@ -116,7 +116,7 @@ impl PlannedListener {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::login::listener_terms::ListenerTerms;
+    use crate::login::listener_terms::ListenerTerms;
 
     fn listener(port: u16) -> Listener {
         Listener::plain(([127, 0, 0, 1], port).into())

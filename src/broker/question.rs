@@ -1,12 +1,12 @@
 //! Questions and commands of operators to one shard, and the answers with facts of the sockets.
 
+use crate::events::trace::TraceWatch;
 use crate::mqtt::packet::ReasonCode;
 use crate::operators::command::Command;
 use crate::operators::publish_command::{NotPublished, PublishCommand};
 use crate::operators::query::{Query, QueryAnswer};
 use crate::session::outbound::stall::Stall;
-use crate::shard::clients::slots::SessionId;
-use crate::shard::observe::trace::TraceWatch;
+use crate::slots::SessionId;
 use actix::Message;
 use std::sync::Arc;
 use tokio::sync::oneshot;

@@ -8,8 +8,8 @@ use crate::access::acl::Acl;
 use crate::auth::acl_file;
 use crate::auth::file_digests::FileDigests;
 use crate::config::Config;
-use crate::shard::login::listener_terms::{ListenerRules, LiveRules};
-use crate::shard::rules::acl_files::AclFiles;
+use crate::login::acl_files::AclFiles;
+use crate::login::listener_terms::{ListenerRules, LiveRules};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -5,12 +5,12 @@
 
 use super::statistics::{BrokerStatistics, Maximum};
 use super::sys_load::{LOADS, LoadAverages, WINDOWS};
+use crate::events::client_counts::SessionEnd;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::statistics::{AHEAD, ExpiryStatistics};
 use crate::mqtt::codec::PacketType;
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Drops};
-use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::{Input, Shard, ShardSnapshot, SharedState};
 use crate::store::writer::WriterStatistics;
 use crate::time::Instant;

@@ -2,13 +2,13 @@
 //! those modules.
 
 use super::value;
+use crate::login::access_rules::{DeniedPublish, DeniedSubscribe};
 use crate::mqtt::packet::ProtocolVersion;
 use crate::named_enum::named_enum;
 use crate::session::authentication::Anonymous;
 use crate::session::drops::DropReason;
 use crate::session::outbound::queue::QueuePolicy;
 use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
-use crate::shard::rules::access::{DeniedPublish, DeniedSubscribe};
 
 /// Returns true if a list of methods has this one.
 pub(super) fn has(methods: &[String], method: &str) -> bool {

@@ -36,11 +36,11 @@ mod tls_choices;
 mod value;
 mod variable;
 
+pub use crate::login::access_rules::{DeniedPublish, DeniedSubscribe};
 pub use crate::session::authentication::Anonymous;
 pub use crate::session::outbound::queue::QueuePolicy;
 pub use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
 pub use crate::session::redelivery_rule::RedeliveryRule;
-pub use crate::shard::rules::access::{DeniedPublish, DeniedSubscribe};
 pub use crate::time::duration;
 pub use choices::{DurabilityLevel, JwtFrom, ListenerProtocol, LogFormat, PayloadViews, ProxyProtocol};
 pub use in_force::{KeyInForce, KeySources, help_of};

@@ -8,6 +8,9 @@ use crate::driver::{self, LinkId, MemoryDriver};
 use homing::access::acl::Acl;
 use homing::access::identity::{Identity, IdentitySource};
 use homing::auth::acl_file;
+use homing::login::access_rules::RetainSourceCheck;
+use homing::login::authentication::AuthDecision;
+use homing::login::listener_terms::ListenerTerms;
 use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS,
     Subscribe, SubscribeFilter, SubscriptionOptions, WillMessage,
@@ -16,9 +19,6 @@ use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use homing::session::drops::DropReason;
 use homing::session::outbound::queue::QueuePolicy;
 use homing::shard::ShardSettings;
-use homing::shard::login::authentication::AuthDecision;
-use homing::shard::login::listener_terms::ListenerTerms;
-use homing::shard::rules::access::RetainSourceCheck;
 use homing::shard::turn::STEPS_PER_TURN;
 use std::path::Path;
 use std::sync::Arc;

@@ -3,11 +3,11 @@
 use crate::client::{connect, encoded, publication};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::access::identity::{Identity, IdentitySource};
+use homing::login::authentication::{AuthDecision, AuthExchange, Challenge, ExchangeStep};
 use homing::mqtt::packet::{
     Auth, Connect, ConnectProperties, Disconnect, Packet, ProtocolVersion, ReasonCode,
 };
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
-use homing::shard::login::authentication::{AuthDecision, AuthExchange, Challenge, ExchangeStep};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -4,10 +4,18 @@
 //! It does for [`Shard::turn`] what `homing::broker`'s driver does, one thing after the other.
 
 use homing::access::strikes::StrikeRule;
+use homing::events::client_events::{ClientEvent, Occurrence};
+use homing::events::refusals::Refusal;
 use homing::expiry::deadline::{DeadlineKind, Registration};
+use homing::login::access_rules::AccessSettings;
+use homing::login::arrival::Arrival;
+use homing::login::authentication::{AuthDecision, AuthRequest};
+use homing::login::debts::Debts;
+use homing::login::listener_terms::ListenerTerms;
 use homing::mqtt::charge::Budget;
 use homing::mqtt::packet::ProtocolVersion;
 use homing::operators::publish_command::PublicationAnswer;
+use homing::peers::peer_batch::{Item, PeerBatch};
 use homing::persistence::records::{Batch, EntryNumber, Lsn, ReadEntry, Record, RetainedRecord, StoredEntry};
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::routing::subscription_tree::ShardId;
@@ -22,15 +30,7 @@ use homing::session::redelivery_policy::RedeliveryPolicy;
 use homing::session::trace_steps::{TraceStep, TraceSteps};
 use homing::shard::clients::connection::Leaves;
 use homing::shard::clients::deadlines::{DeadlineAction, OverdueConnection};
-use homing::shard::clients::debts::Debts;
-use homing::shard::login::arrival::Arrival;
-use homing::shard::login::authentication::{AuthDecision, AuthRequest};
-use homing::shard::login::listener_terms::ListenerTerms;
-use homing::shard::observe::client_events::{ClientEvent, Occurrence};
-use homing::shard::observe::refusals::Refusal;
-use homing::shard::peers::peer_batch::{Item, PeerBatch};
 use homing::shard::randomness::Randomness;
-use homing::shard::rules::access::AccessSettings;
 use homing::shard::settings::OWN_DELAYED;
 use homing::shard::totals::Totals;
 use homing::shard::turn::STEPS_PER_TURN;

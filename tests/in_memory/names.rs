@@ -6,13 +6,13 @@ use crate::client::{connect, encoded, enter, publication, publish, send, subscri
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::access::bans::{BanList, Banned};
 use homing::clock;
+use homing::login::access_rules::RetainSourceCheck;
 use homing::mqtt::packet::{
     Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS, Subscribe,
     SubscribeFilter, SubscriptionOptions, Unsubscribe,
 };
 use homing::session::drops::DropReason;
 use homing::session::objectives::Objective;
-use homing::shard::rules::access::RetainSourceCheck;
 use homing::shard::rules::access_control::BanCheck;
 use homing::shard::turn::STEPS_PER_TURN;
 use homing::shard::{ReadProgress, ShardSettings};

@@ -5,6 +5,7 @@ use crate::client::{
     V5, connect, encoded, enter, packet, publication, publish, send, string, subscribe, will,
 };
 use crate::driver::{self, LinkId, MemoryDriver};
+use homing::events::refusals::RefusedKind;
 use homing::mqtt::packet::{
     Connect, ConnectProperties, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode,
 };
@@ -17,7 +18,6 @@ use homing::session::drops::DropReason;
 use homing::session::outbound::stall::SocketView;
 use homing::session::publish_refusal::ends_connection;
 use homing::shard::ShardSettings;
-use homing::shard::observe::refusals::RefusedKind;
 use std::time::Duration;
 
 const S: fn(u64) -> Duration = Duration::from_secs;

@@ -8,6 +8,8 @@
 use crate::client::{connect, encoded, named_at, publication, subscribe, take_packets};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::access::meter::{MeteredRate, TrafficRates};
+use homing::login::arrival::Arrival;
+use homing::login::listener_terms::ListenerTerms;
 use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS,
@@ -16,8 +18,6 @@ use homing::mqtt::packet::{
 use homing::session::outbound::queue::QueuePolicy;
 use homing::session::outbound::retry::OnAckTimeout;
 use homing::shard::ShardSettings;
-use homing::shard::login::arrival::Arrival;
-use homing::shard::login::listener_terms::ListenerTerms;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;

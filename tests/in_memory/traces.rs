@@ -2,13 +2,13 @@
 
 use crate::client::{self, connect, encoded, enter, publish, send, subscribe};
 use crate::driver::{self, LinkId, MemoryDriver};
+use homing::events::trace::{TraceWatch, TracedPayloads};
 use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode,
 };
 use homing::session::outbound::queue::QueuePolicy;
 use homing::session::trace_steps::StepKind;
 use homing::shard::Input;
-use homing::shard::observe::trace::{TraceWatch, TracedPayloads};
 use std::sync::Arc;
 use std::time::Duration;
 

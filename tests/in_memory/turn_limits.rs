@@ -5,14 +5,14 @@ use crate::client::{self, client, connect, encoded, enter, publication, subscrib
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::outcome::Outcome;
 use homing::mqtt::packet::{Connect, ConnectProperties, Packet, PacketId, Publish, PublishProperties, QoS};
+use homing::peers::outbound::{Needs, Peer, Readiness, Waiter};
+use homing::peers::peer_batch::{Item, ReportTo};
 use homing::persistence::records::Lsn;
 use homing::routing::subscription_tree::ShardId;
 use homing::session::drops::DropReason;
 use homing::session::inbound::{AnnouncedLimits, Receiver};
 use homing::session::outbound::queue::QueuePolicy;
 use homing::shard::ReadProgress;
-use homing::shard::peers::outbound::{Needs, Peer, Readiness, Waiter};
-use homing::shard::peers::peer_batch::{Item, ReportTo};
 use homing::shard::turn::STEPS_PER_TURN;
 use std::time::Duration;
 

@@ -3,12 +3,12 @@
 use crate::client::{connect_3_1_1, packet, string};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::expiry::deadline::DeadlineKind;
+use homing::login::arrival::Arrival;
 use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::packet::QoS;
 use homing::persistence::records::Record;
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::session::drops::{DropReason, DropReasons};
-use homing::shard::login::arrival::Arrival;
 use homing::shard::{Input, ReadProgress, Shard};
 use homing::time::Instant;
 use std::time::Duration;

@@ -10,6 +10,7 @@ use crate::client::{V5, connect, encoded, enter, publication, publish, send, sub
 use crate::driver::{self, LinkId, MemoryDriver};
 use crate::memory_store::Memory;
 use crate::rng::Rng;
+use homing::events::refusals::RefusedKind;
 use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Publish, PublishProperties, QoS,
     ReasonCode,
@@ -25,7 +26,6 @@ use homing::persistence::records::Record;
 use homing::session::drops::DropReason;
 use homing::session::outbound::one_message::MessageName;
 use homing::session::outbound::stall::SocketView;
-use homing::shard::observe::refusals::RefusedKind;
 use homing::shard::{LetterLimits, ShardSettings, shard_of};
 use homing::store::coalesce::CommitGroup;
 use homing::store::view::look;

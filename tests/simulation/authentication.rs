@@ -17,14 +17,12 @@ use crate::rng::Rng;
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
 use homing::access::identity::{Identity, IdentitySource};
+use homing::login::authentication::{AuthDecision, AuthExchange, AuthRequest, Challenge, ExchangeStep};
 use homing::mqtt::codec;
 use homing::mqtt::packet::{Auth, Connect, ConnectProperties, Packet, ProtocolVersion, ReasonCode};
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use homing::shard::ConnectionId;
 use homing::shard::Input;
-use homing::shard::login::authentication::{
-    AuthDecision, AuthExchange, AuthRequest, Challenge, ExchangeStep,
-};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;

@@ -13,13 +13,13 @@ use crate::letters::LetterStream;
 use crate::rng::Rng;
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
+use homing::events::client_events::DisconnectCause;
 use homing::operators::client_commands::{MessageOf, OperatorAction, OperatorCommand, RedeliverBy};
 use homing::operators::command::{Command, CommandOutcome};
 use homing::operators::query::{Query, QueryAnswer, SessionName};
 use homing::operators::unfinished::{PagePayloads, UnfinishedPart};
 use homing::session::outbound::one_message::MessageName;
 use homing::session::outbound::stall::SocketView;
-use homing::shard::observe::client_events::DisconnectCause;
 use homing::shard::{LetterLimits, SessionId, shard_of};
 
 /// Drawn apart from all else.

@@ -12,8 +12,8 @@ use crate::topics::{self, Topic};
 use crate::trace::trace;
 use crate::world::{Event, World};
 use homing::auth::acl_file;
-use homing::shard::rules::access::DeniedSubscribe;
-use homing::shard::rules::acl_files::AclFiles;
+use homing::login::access_rules::DeniedSubscribe;
+use homing::login::acl_files::AclFiles;
 use std::path::Path;
 use std::sync::Arc;
 

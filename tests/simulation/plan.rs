@@ -4,6 +4,7 @@
 use crate::rng::Rng;
 use homing::access::meter::{MeteredRate, TrafficRates};
 use homing::access::strikes::StrikeRule;
+use homing::login::access_rules::AccessSettings;
 use homing::mqtt::packet::ProtocolVersion;
 use homing::session::authentication::{AuthPolicy, OwnerPolicy};
 use homing::session::objectives::Objective;
@@ -13,7 +14,6 @@ use homing::session::policy::SendPolicy;
 use homing::session::policy::{ConnectPolicy, SessionPolicy, SubscriptionPolicy};
 use homing::session::redelivery_policy::RedeliveryPolicy;
 use homing::shard::ShardSettings;
-use homing::shard::rules::access::AccessSettings;
 use homing::shard::turn::STEPS_PER_TURN;
 use homing::shard::{DelayedLimits, LetterLimits};
 use std::time::Duration;

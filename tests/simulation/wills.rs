@@ -2,8 +2,8 @@
 
 use crate::crash::Survival;
 use crate::oracle::Oracle;
+use homing::events::client_events::DisconnectCause;
 use homing::mqtt::packet::ReasonCode;
-use homing::shard::observe::client_events::DisconnectCause;
 
 /// The will of each client's session, while it is not settled whether it goes out.
 pub struct Wills {

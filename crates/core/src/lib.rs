@@ -12,14 +12,18 @@
 
 pub mod access;
 pub mod escape;
+pub mod events;
 pub mod expiry;
+pub mod login;
 pub mod mqtt;
 pub mod named_enum;
 pub mod operators;
+pub mod peers;
 pub mod persistence;
 pub mod routing;
 #[cfg(feature = "schema")]
 pub mod schema;
 pub mod session;
 pub mod shard;
+pub mod slots;
 pub mod time;

@@ -1,6 +1,7 @@
 //! The schemas of parameters and fields that are one of some words, for the description of the HTTP
 //! interface. Only a crate that defines a type can give it a schema, so those of the core are here.
 
+use crate::events::refusals::RefusedKind;
 use crate::mqtt::packet::ProtocolVersion;
 use crate::named_enum::Named;
 use crate::operators::client_commands::RedeliverBy;
@@ -11,7 +12,6 @@ use crate::routing::shared_group::Presence;
 use crate::session::drops::DropReason;
 use crate::session::outbound::stall::Holder;
 use crate::session::trace_steps::StepKind;
-use crate::shard::observe::refusals::RefusedKind;
 use std::fmt::Display;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};

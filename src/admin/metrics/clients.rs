@@ -4,11 +4,11 @@ use super::text::Kind::{Counter, Gauge};
 use super::text::MetricsText;
 use crate::broker::handshake_counts::HandshakeEnd;
 use crate::broker::observer::Observer;
+use crate::events::client_counts::{LoginResult, SessionEnd};
+use crate::events::client_events::DisconnectKind;
 use crate::session::subscriptions::FilterCause;
 use crate::shard::ShardSnapshot;
 use crate::shard::clients::pause::Pause;
-use crate::shard::observe::client_counts::{LoginResult, SessionEnd};
-use crate::shard::observe::client_events::DisconnectKind;
 
 pub(super) fn write(text: &mut MetricsText, observer: &Observer, total: &ShardSnapshot) {
     connections(text, observer, total);

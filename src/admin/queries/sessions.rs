@@ -20,7 +20,7 @@ use crate::operators::query::{
 };
 use crate::operators::session_order::SessionOrder;
 use crate::session::outbound::stall::Holder;
-use crate::shard::clients::slots::SessionId;
+use crate::slots::SessionId;
 use crate::time::duration;
 use actix_web::HttpRequest;
 use ipnet::IpNet;

@@ -8,7 +8,7 @@ use crate::operators::query::{Query, QueryAnswer};
 use crate::operators::stored::{StoreLooked, StoreLookup};
 use crate::operators::unfinished::{PagePayloads, UnfinishedMessage, UnfinishedPage, UnfinishedPart};
 use crate::operators::wanted::Wanted;
-use crate::shard::clients::slots::SessionId;
+use crate::slots::SessionId;
 use crate::store::view::StoreView;
 use crate::time::Instant;
 

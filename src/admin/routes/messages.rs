@@ -16,7 +16,7 @@ use crate::operators::unfinished::{PagePayloads, UnfinishedMessage, UnfinishedPa
 use crate::operators::wait_reason::{AtDeadline, WaitKind, WaitReason};
 use crate::operators::whereabouts::FoundMessage;
 use crate::session::outbound::stall::Holder;
-use crate::shard::clients::slots::SessionId;
+use crate::slots::SessionId;
 use actix_web::web::{Json, Path, Query};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;

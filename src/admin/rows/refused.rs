@@ -1,7 +1,7 @@
 //! A refused request of a client as a row.
 
 use crate::clock;
-use crate::shard::observe::refusals::{Refusal, RefusedKind};
+use crate::events::refusals::{Refusal, RefusedKind};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use utoipa::ToSchema;

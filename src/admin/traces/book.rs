@@ -1,9 +1,9 @@
 //! The traces and their steps, with every bound. Pure: the time is an argument.
 
+use crate::events::trace::{TraceWatch, TracedPayloads};
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::topic;
 use crate::session::trace_steps::{StepKind, TraceStep};
-use crate::shard::observe::trace::{TraceWatch, TracedPayloads};
 use crate::time::Instant;
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;

@@ -126,8 +126,8 @@ fn client_of<'a>(step: &'a TraceStep, publisher: &'a str) -> Option<&'a str> {
 mod tests {
     use super::*;
     use crate::admin::traces::book::TraceOrder;
+    use crate::events::trace::TracedPayloads;
     use crate::operators::wanted::WantedTopic;
-    use crate::shard::observe::trace::TracedPayloads;
     use std::time::Duration;
 
     fn step(secs: u64, kind: StepKind, tag: u16, client: &str, topic: &str) -> TraceStep {

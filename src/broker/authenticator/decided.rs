@@ -2,8 +2,8 @@
 
 use crate::auth::cache::{CacheSecret, LoginKey};
 use crate::auth::password::file::Fingerprint;
+use crate::login::authentication::{AuthDecision, AuthRequest};
 use crate::shard::ConnectionId;
-use crate::shard::login::authentication::{AuthDecision, AuthRequest};
 use actix::Message;
 use std::path::PathBuf;
 

@@ -6,7 +6,7 @@
 
 use super::checks::{ChainPlace, CheckCost};
 use super::decided::{Decided, Proof};
-use crate::shard::login::authentication::{AuthDecision, AuthRequest};
+use crate::login::authentication::{AuthDecision, AuthRequest};
 use crate::time::Instant;
 use actix::Recipient;
 use std::collections::VecDeque;

@@ -8,7 +8,7 @@ use crate::auth::password::file::Fingerprint;
 use crate::auth::random::random;
 use crate::auth::scram::{ClientFirst, ScramError, ScramExchange};
 use crate::clock;
-use crate::shard::login::authentication::{AuthDecision, AuthExchange, Challenge, ExchangeStep};
+use crate::login::authentication::{AuthDecision, AuthExchange, Challenge, ExchangeStep};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use std::fmt;

@@ -3,8 +3,8 @@
 
 use super::peer::PeerAddress;
 use super::transport::DetachedTransport;
+use crate::login::arrival::Arrival;
 use crate::mqtt::charge::Charge;
-use crate::shard::login::arrival::Arrival;
 use crate::time::Instant;
 
 /// A socket on its way to a shard: just accepted, or from the shard that read its CONNECT.

@@ -1,11 +1,11 @@
 //! A connection actor on a real socket, with a driver that records its calls.
 
 use super::*;
+use crate::login::arrival::Arrival;
+use crate::login::listener_terms::ListenerTerms;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::clients::deadlines::OverdueConnection;
-use crate::shard::login::arrival::Arrival;
-use crate::shard::login::listener_terms::ListenerTerms;
 use crate::shard::{ConnectionId, ReadProgress};
 use crate::time::Instant;
 use std::cell::{Cell, RefCell, RefMut};

@@ -3,12 +3,12 @@
 use super::ShardDriver;
 use crate::broker::connection::{ConnectionDriver, Incoming, Released};
 use crate::clock;
+use crate::events::client_events::DisconnectCause;
+use crate::login::listener_terms::ListenerTerms;
 use crate::mqtt::packet::ReasonCode;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::clients::deadlines::OverdueConnection;
-use crate::shard::login::listener_terms::ListenerTerms;
-use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::{ConnectionId, Input, ReadProgress};
 use std::cell::RefMut;
 use std::sync::Arc;

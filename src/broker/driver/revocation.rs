@@ -8,10 +8,10 @@ use crate::broker::connection::{ConnectionHandle, PeerAddress, Transport};
 use crate::broker::message::{BansChanged, TlsChanged};
 use crate::broker::revocations::RevokedBy;
 use crate::clock;
+use crate::events::client_events::{DisconnectCause, Revocation};
+use crate::login::listener_terms::ListenerTerms;
 use crate::mqtt::packet::ReasonCode;
 use crate::net::tls::verify::ChainError;
-use crate::shard::login::listener_terms::ListenerTerms;
-use crate::shard::observe::client_events::{DisconnectCause, Revocation};
 use crate::shard::rules::access_control::BanCheck;
 use std::sync::{Arc, Weak};
 

@@ -4,8 +4,8 @@
 //! number of records, because all shards share the retained messages.
 
 use super::{client_level, ms};
+use crate::events::client_events::{ClientEvent, DisconnectCause, EventDetail, Occurrence};
 use crate::session::outbound::stall::Stall;
-use crate::shard::observe::client_events::{ClientEvent, DisconnectCause, EventDetail, Occurrence};
 use crate::time::Instant;
 use serde_json::json;
 

@@ -4,10 +4,10 @@
 
 use super::super::rate_limit::{Rate, RateLimiter};
 use crate::broker::connection::PeerAddress;
+use crate::events::client_events::{ClientEvent, Occurrence};
+use crate::events::refusals::{Refusal, RefusedKind};
 use crate::session::drops::{Counts, DropReason};
 use crate::session::outbound::stall::StallCause;
-use crate::shard::observe::client_events::{ClientEvent, Occurrence};
-use crate::shard::observe::refusals::{Refusal, RefusedKind};
 use crate::time::Instant;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -260,9 +260,9 @@ fn refused(refusal: &Refusal) {
 mod tests {
     use super::*;
     use crate::broker::events::tests::every_event;
+    use crate::events::client_events::{DisconnectCause, RedeliveryTime};
     use crate::log::format::LineFormat;
     use crate::log::format::tests::written;
-    use crate::shard::observe::client_events::{DisconnectCause, RedeliveryTime};
     use std::net::SocketAddr;
 
     /// Returns the text that `log` writes at level info.

@@ -3,9 +3,9 @@
 //! An event that is no moment costs a comparison, and a moment without a listener one load more.
 
 use super::feed::Feed;
+use crate::events::client_events::{ClientEvent, Occurrence, RedeliveryTime};
 use crate::mqtt::topic::first_chars;
 use crate::named_enum::named_enum;
-use crate::shard::observe::client_events::{ClientEvent, Occurrence, RedeliveryTime};
 use std::borrow::Cow;
 
 /// Moments that wait for their listener at most.

@@ -5,15 +5,15 @@ use super::topics::{EventKind, is_late};
 use super::*;
 use crate::access::bans::Ban;
 use crate::broker::fixture;
+use crate::events::client_events::{
+    Addressed, DisconnectCause, DisconnectKind, EventDetail, ExhaustedAction, Occurrence, OverduePacket,
+    RedeliveryTime, Revocation,
+};
+use crate::events::refusals::{Refusal, RefusedKind};
 use crate::mqtt::excerpt::Excerpt;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::session::drops::{Counts, DropReason};
 use crate::session::outbound::stall::{SocketView, Stall, StallCause};
-use crate::shard::observe::client_events::{
-    Addressed, DisconnectCause, DisconnectKind, EventDetail, ExhaustedAction, Occurrence, OverduePacket,
-    RedeliveryTime, Revocation,
-};
-use crate::shard::observe::refusals::{Refusal, RefusedKind};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

@@ -7,13 +7,11 @@
 use super::super::rate_limit::{EventRates, Rate, RateLimiter};
 use super::{client_level, ms};
 use crate::broker::connection::PeerAddress;
+use crate::events::client_events::{ClientEvent, DisconnectCause, EventDetail, Occurrence, OverduePacket};
+use crate::events::refusals::{Refusal, RefusedKind};
 use crate::mqtt::charge::Charge;
 use crate::named_enum::named_enum;
 use crate::session::outbound::stall::Stall;
-use crate::shard::observe::client_events::{
-    ClientEvent, DisconnectCause, EventDetail, Occurrence, OverduePacket,
-};
-use crate::shard::observe::refusals::{Refusal, RefusedKind};
 use crate::time::Instant;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;

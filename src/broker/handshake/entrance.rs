@@ -3,12 +3,12 @@
 use crate::access::network::network;
 use crate::broker::connection::PeerAddress;
 use crate::config::{Listener, ListenerAddress, ListenerProtocol, ProxyProtocol};
+use crate::login::listener_terms::ListenerTerms;
 use crate::net::proxy::{ProxyRules, ProxyVersions, TrustedProxies};
 use crate::net::tls::config::TlsServer;
 use crate::net::tls::settings::{CertificateFiles, TlsSettings};
 use crate::net::websocket::upgrade::{Origins, UpgradeRules};
 use crate::session::authentication::Reach;
-use crate::shard::login::listener_terms::ListenerTerms;
 use arc_swap::ArcSwap;
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -10,8 +10,8 @@ use crate::operators::query::SessionName;
 use crate::persistence::letter::LetterPlace;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::Shard;
-use crate::shard::clients::slots::ConnectionId;
 use crate::shard::control::ShardControl;
+use crate::slots::ConnectionId;
 use crate::time::Instant;
 
 /// Steps of one closed connection: its session's records and its will, without the will's

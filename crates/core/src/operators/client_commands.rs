@@ -10,10 +10,10 @@ use crate::session::outbound::one_message::{MessageName, MessagePlace, NoMessage
 use crate::session::outbound::retry::Outlives;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::Shard;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::control::{MatchExtent, ShardControl};
 use crate::shard::features::dead_letters::{PROPERTIES, dead_letter_topic};
 use crate::shard::settings::is_reserved;
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
 /// A command about a client.

@@ -1,12 +1,12 @@
 //! Questions of operators about the last dropped messages and refused requests.
 
 use crate::access::cover;
+use crate::events::recent_drops::{RecentDrop, RecentDrops, TEXT};
+use crate::events::refusals::{Refusal, Refusals, RefusedKind};
 use crate::mqtt::excerpt::Excerpt;
 use crate::mqtt::topic::{matches, without_share};
 use crate::operators::budget::{Question, ROWS};
 use crate::operators::wanted::{Wanted, WantedTopic};
-use crate::shard::observe::recent_drops::{RecentDrop, RecentDrops, TEXT};
-use crate::shard::observe::refusals::{Refusal, Refusals, RefusedKind};
 
 /// The wanted drops and refusals, the newest first.
 #[derive(Clone, Debug, Default)]
@@ -113,11 +113,11 @@ fn refused<'a>(refusals: &'a Refusals, wanted: &'a Wanted) -> impl Iterator<Item
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::events::recent_drops::KEPT;
+    use crate::events::refusals::RefusedRequest;
     use crate::mqtt::message::Message;
     use crate::mqtt::packet::QoS;
     use crate::session::drops::{DropReason, Dropped};
-    use crate::shard::observe::recent_drops::KEPT;
-    use crate::shard::observe::refusals::RefusedRequest;
     use crate::time::Instant;
 
     fn wanted(topic: &str, receiver: &str) -> Wanted {

@@ -2,12 +2,12 @@
 //!
 //! The search visits every session of the shard, so it is not a part of the regular work of a turn.
 
+use crate::events::client_events::{Addressed, addressed};
 use crate::operators::session_rows::{SessionSummary, row};
 use crate::session::outbound::stall::Stall;
 use crate::shard::Shard;
 use crate::shard::clients::session_entry::SessionEntry;
-use crate::shard::clients::slots::SessionId;
-use crate::shard::observe::client_events::{Addressed, addressed};
+use crate::slots::SessionId;
 use crate::time::Instant;
 
 /// A session with an unacknowledged packet.

@@ -12,11 +12,11 @@ use crate::routing::shared_group::{Member, Presence, SharedGroup};
 use crate::routing::subscription_tree::{ShardId, Subscriber};
 use crate::session::outbound::stall::SocketView;
 use crate::shard::Shard;
-use crate::shard::clients::slots::SessionId;
 use crate::shard::control::{MatchExtent, OwnProgress, ShardControl, Target, merge};
 use crate::shard::features::delayed::DelayedPlace;
 use crate::shard::settings::is_reserved;
 use crate::shard::view::ShardView;
+use crate::slots::SessionId;
 use crate::time::Instant;
 
 /// Members of a shared group among which a receiver is looked for at most.

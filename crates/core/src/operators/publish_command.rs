@@ -9,8 +9,9 @@ use crate::shard::Shard;
 use crate::time::Instant;
 use std::sync::Arc;
 
+pub use crate::peers::peer_batch::PublicationNumber;
 pub use crate::shard::control::NotPublished;
-pub use crate::shard::features::unanswered::{PublicationAnswer, PublicationNumber};
+pub use crate::shard::features::unanswered::PublicationAnswer;
 
 /// Publishes a message. The answer is reported later, with the returned number. A clone shares the
 /// packet, because a shard that is busy is asked again every few milliseconds.

@@ -1,6 +1,8 @@
 //! Sessions in answers to operators: the rows of a listing, and one session with its messages.
 
 use crate::access::identity::shown_name;
+use crate::events::refusals::Refusal;
+use crate::login::listener_terms::ListenerConnections;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
 use crate::operators::budget::{BYTES, Part, Question, QuestionBudget, ROWS, Rows};
 use crate::operators::message_summary::MessageSummary;
@@ -14,10 +16,8 @@ use crate::session::outbound::stall::Stall;
 use crate::shard::clients::connection::Connection;
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::session_entry::SessionEntry;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
-use crate::shard::login::listener_terms::ListenerConnections;
-use crate::shard::observe::refusals::Refusal;
 use crate::shard::view::ShardView;
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::sync::Arc;
 use std::time::Duration;

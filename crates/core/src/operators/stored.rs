@@ -10,7 +10,7 @@ use crate::operators::message_summary::MessageSummary;
 use crate::operators::wanted::Wanted;
 use crate::persistence::records::{BodyNumber, EntryNumber};
 use crate::session::outbound::queue::Delivery;
-use crate::shard::clients::slots::SessionId;
+use crate::slots::SessionId;
 use std::time::Duration;
 
 /// Places in one answer at most, and in one look at the store: 32 KiB.

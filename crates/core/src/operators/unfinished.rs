@@ -15,7 +15,7 @@ use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::one_message::MessageName;
 use crate::session::outbound::queue::Delivery;
 use crate::shard::clients::session_entry::SessionEntry;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::cmp::Ordering;
 use std::time::Duration;

@@ -11,7 +11,7 @@ use crate::operators::wait_reason::{WaitReason, Waiting};
 use crate::operators::wanted::Wanted;
 use crate::persistence::records::EntryNumber;
 use crate::shard::clients::session_entry::SessionEntry;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
+use crate::slots::{ConnectionId, SessionId};
 
 /// A message that waits for its receiver.
 #[derive(Clone, Debug)]

@@ -7,6 +7,8 @@
 //! |---|---|
 //! | [`subscription_tree`] | finds the subscriptions that match a Topic Name |
 //! | [`retained`] | finds the retained messages that match a Topic Filter |
+//! | [`retained_order`] | which retained messages come live, and which are read |
+//! | `router` | the subscriptions of one shard, what it knows of its peers, and shared groups |
 //! | [`shares`] | the parts of clients and listeners in a limit of the whole broker |
 //! | [`shared_group`] | keeps the members of one shared subscription and chooses among them |
 //! | [`presence`] | knows which members of shared subscriptions are connected, in all shards |
@@ -18,6 +20,8 @@ mod member;
 mod paged_slab;
 pub mod presence;
 pub mod retained;
+pub mod retained_order;
+pub(crate) mod router;
 pub mod shared_group;
 pub mod shares;
 mod split_table;

@@ -33,12 +33,12 @@
 //! `limits.connections`, because its client is unknown before CONNECT.
 
 use crate::mqtt::packet::{QoS, ReasonCode};
+use crate::peers::Peers;
 use crate::persistence::records::stored_bytes;
 use crate::session::Violation;
 use crate::session::drops::DropReason;
 use crate::session::publish_refusal;
 use crate::shard::durability::gates::Durability;
-use crate::shard::peers::Peers;
 use crate::shard::shared_state::SharedState;
 use std::sync::atomic::Ordering;
 

@@ -1,9 +1,12 @@
 //! The door through which the commands of [`crate::operators`] change a shard. Each method is one
 //! step of a command, and decides nothing.
 
+use crate::events::client_counts::SessionEnd;
+use crate::events::client_events::DisconnectCause;
 use crate::mqtt::message::Parts;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::{Publish, QoS, ReasonCode};
+use crate::peers::peer_batch::PublicationNumber;
 use crate::persistence::letter::{LetterPlace, StoredLetter};
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::{Matches, SessionSlot};
@@ -14,7 +17,6 @@ use crate::session::outbound::window::Quota;
 use crate::shard::Shard;
 use crate::shard::admission::Change;
 use crate::shard::clients::deadlines::OverdueAcknowledgement;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::DeliveryTurns;
 use crate::shard::delivery::operator_publish::OperatorPublish;
@@ -22,10 +24,8 @@ use crate::shard::delivery::own_messages::own_parts;
 use crate::shard::delivery::publication::Publication;
 use crate::shard::features::delayed::DelayedPlace;
 use crate::shard::features::letter_keeping;
-use crate::shard::features::unanswered::PublicationNumber;
-use crate::shard::observe::client_counts::SessionEnd;
-use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::view::ShardView;
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
 pub(crate) use crate::shard::delivery::fans::MatchExtent;

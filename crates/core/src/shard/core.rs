@@ -5,12 +5,15 @@
 //! cannot publish. A message that follows from its work, such as a dead letter, waits in a list
 //! until an upper layer publishes it.
 
+use crate::events::drop_reports::DropReceiver;
+use crate::login::access_rules::AccessRules;
 use crate::mqtt::codec::PacketType;
 use crate::mqtt::owner::Owner;
 use crate::mqtt::packet::ReasonCode;
 use crate::mqtt::publisher_name::PublisherName;
 use crate::mqtt::retained_message::RetainedSource;
 use crate::mqtt::topic::TopicFilter;
+use crate::peers::Peers;
 use crate::routing::subscription_tree::{SessionSlot, ShardId, ShardSet};
 use crate::session::counters::Counters;
 use crate::session::drops::{Dropped, ReceiverState};
@@ -21,20 +24,17 @@ use crate::shard::clients::connections::Connections;
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::clients::sessions::Sessions;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
-use crate::shard::delivery::drops::DropReceiver;
 use crate::shard::durability::gates::Durability;
 use crate::shard::features::dead_letters::DeadLetters;
 use crate::shard::features::unanswered::UnansweredPublications;
 use crate::shard::observe::gauges::ClientFigures;
 use crate::shard::observe::tracer::{Recorder, Tracer};
-use crate::shard::peers::Peers;
-use crate::shard::rules::access::AccessRules;
 use crate::shard::settings::ShardSettings;
 use crate::shard::shared_state::SharedState;
 use crate::shard::turn::Turn;
 use crate::shard::turn::effects::Effects;
 use crate::shard::turn::scratch::Scratch;
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -209,7 +209,7 @@ impl Core {
         let is_portion = drops.len() >= PUMPED_AT_ONCE;
         let mut recorder = self.recorder();
         if let Some(session_entry) = recorder.sessions.get(id) {
-            let receiver = DropReceiver::of(session_entry);
+            let receiver = session_entry.drop_receiver();
             drops.drain(..).for_each(|dropped| recorder.record_drop(&receiver, dropped));
             if is_portion && receiver.state == ReceiverState::Connected {
                 // Nothing may have been sent, and then no write and no acknowledgement leads to the

@@ -1,39 +1,38 @@
 //! The inputs of a shard, and the queries to it: the functions for a driver. The turn is in `io`,
 //! and bytes come in through `receive`. An input whose steps have a file of their own is in that
-//! file: commits and pages in `commits`, messages of the broker's own in `own_messages`, a
+//! file: commits and pages in `durability/commits`, messages of the broker's own in `own_messages`, a
 //! disconnect in `leave`.
 
+use crate::events::client_events::DisconnectCause;
+use crate::events::trace::TraceWatch;
 use crate::expiry::deadline::{DeadlineKind, Registration};
+use crate::login::arrival::Arrival;
+use crate::login::authentication::AuthDecision;
 use crate::mqtt::packet::ReasonCode;
+use crate::peers::peer_batch::PeerBatch;
+use crate::peers::underway::Underway;
 use crate::persistence::records::{ReadEntry, StoredDelayed};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::drops::DropReason;
 use crate::session::outbound::stall::SocketView;
+use crate::shard::clients::auth_exchange;
+use crate::shard::clients::bans::Bans;
 use crate::shard::clients::connection::Connection;
 use crate::shard::clients::connection_view::ConnectionView;
 use crate::shard::clients::deadlines::{DeadlineAction, OverdueAcknowledgement};
 use crate::shard::clients::follow_up::session_deadline_expired;
 use crate::shard::clients::leave::socket_closed;
 use crate::shard::clients::pause::Pause;
-use crate::shard::clients::slots::{ConnectionId, Id};
-use crate::shard::commits::take_page;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::Fans;
 use crate::shard::delivery::own_messages::publish_own;
+use crate::shard::durability::commits::take_page;
 use crate::shard::durability::placement::RecoveredShard;
 use crate::shard::durability::recovery::recover;
 use crate::shard::features::delayed::Delayed;
 use crate::shard::features::letter_keeping;
-use crate::shard::login::arrival::Arrival;
-use crate::shard::login::auth_exchange;
-use crate::shard::login::authentication::AuthDecision;
-use crate::shard::login::bans::Bans;
-use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::observe::snapshot::ShardSnapshot;
-use crate::shard::observe::trace::TraceWatch;
 use crate::shard::observe::usage::{self, ResourceUsage};
-use crate::shard::peers::peer_batch::PeerBatch;
-use crate::shard::peers::underway::Underway;
 use crate::shard::randomness::Randomness;
 use crate::shard::reconfigure;
 use crate::shard::rules::access_control::AccessControl;
@@ -41,7 +40,8 @@ use crate::shard::settings::OWN_HOUSEKEEPING;
 use crate::shard::subscriptions::routes::Routes;
 use crate::shard::turn::effects::{DelayedRequest, Effects, PageRequest};
 use crate::shard::turn::work::Work;
-use crate::shard::{Pot, Shard, ShardSettings, SharedState};
+use crate::shard::{Shard, ShardSettings, SharedState};
+use crate::slots::{ConnectionId, Id};
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -307,8 +307,7 @@ impl Shard {
     /// Returns the growth of this shard's partial packets, in bytes, since
     /// [`Self::report_partial`], of the pot that has grown more. May be negative.
     pub fn unreported_partial(&self) -> i64 {
-        let [one, other] = Pot::ALL.map(|pot| self.core.connections.unreported_partial(pot));
-        one.max(other)
+        self.core.connections.most_unreported_partial()
     }
 
     /// Returns the figures of this shard.
@@ -378,8 +377,8 @@ fn housekeeping(now: Instant, next: Instant, shard: &mut Shard) {
         effects.retained |= gone > 0;
         counters.drops.add(DropReason::Expired, gone);
     }
-    figures.drops.report(now, effects);
-    figures.refusals.report(now, effects);
+    figures.drops.report(now, &mut effects.events);
+    figures.refusals.report(now, &mut effects.events);
     effects.registrations.push(Registration {
         kind: DeadlineKind::Housekeeping,
         slot: OWN_HOUSEKEEPING,

@@ -16,13 +16,13 @@
 //! | layer | files |
 //! |---|---|
 //! | inputs: `Shard` | `inputs`, [`turn::io`] (the turn), `clients/receive`, `clients/read_ahead` |
-//! | a packet | `clients/connect`, `login/auth_exchange`, `delivery/publish`, `rules/mounted`, |
+//! | a packet | `clients/connect`, `clients/auth_exchange`, `delivery/publish`, `rules/mounted`, |
 //! | | `delivery/operator_publish`, |
 //! | | `subscriptions/subscribe`, `subscriptions/suback` |
 //! | a portion | `delivery/fan_out`, [`clients::deadlines`] |
-//! | one batch of a peer | `peers/inbound` |
+//! | one batch of a peer | `delivery/inbound` |
 //! | the doors for operators | `view`, `control` |
-//! | what follows: `Shard` | `clients/follow_up`, `clients/leave`, `clients/wills`, `commits`, |
+//! | what follows: `Shard` | `clients/follow_up`, `clients/leave`, `clients/wills`, `durability/commits`, |
 //! | | `rules/access_change`, `delivery/own_messages`, `features/hold` |
 //! | middle: `Routes` | `subscriptions/routes`, `share`, `features/orphaned_queues/settling` |
 //! | lowest: `Core` | `core`, `clients/client`, `delivery/deliver`, `observe/notes` |
@@ -32,39 +32,38 @@
 //!
 //! | room | concern | its owners own |
 //! |---|---|---|
-//! | [`login`] | who may enter | `bans`, `flapping`: the bans in force, the connects of clients |
-//! | [`rules`] | what clients may do | `access`: the topics that they may write and read |
+//! | [`rules`] | changes of what clients may do | nothing |
 //! | [`clients`] | connections, sessions | `connections`: also deadlines, pauses, partial packets |
 //! | | | `sessions`: also client identifiers, deadlines and records |
+//! | | | `bans`: the bans in force, the connects of clients |
 //! | `delivery` | a message on its way | `fans`: publications of several turns, those behind them |
-//! | | | `drops`: reports of drops, by client |
-//! | `subscriptions` | SUBSCRIBE, the routes | `router`: who is subscribed to what; shared groups |
-//! | | | `retained_order`: which retained messages come live |
+//! | `subscriptions` | SUBSCRIBE, the routes | nothing |
 //! | `share` | one member of a group | nothing |
 //! | [`turn`] | the order of a turn | [`Turn`](turn::Turn): the budget; receivers found full |
 //! | | | [`turn::effects`]: what the driver carries out after a turn |
 //! | | | `work`: jobs that continue in a later turn |
 //! | | | `scratch`: buffers that are used again and again |
 //! | [`durability`] | records and commits | `gates`: what waits for a commit |
-//! | [`peers`] | messages between shards | items, unanswered batches, peer barriers |
 //! | [`features`] | what could be left out | delayed messages, dead letters, orphaned queues |
 //! | [`observe`] | reports about clients | figures, traces |
+//!
+//! Owners that know no other part of the shard are modules below it: [`crate::login`] (terms of
+//! listeners, rules about topics), [`crate::events`] (drops and refusals by client),
+//! [`crate::peers`] (items, unanswered batches, peer barriers), `routing::router` (who is
+//! subscribed to what) and [`crate::routing::retained_order`].
 //!
 //! Beside the rooms are the inputs, [`settings`] and their change (`reconfigure`), `admission` (is
 //! there memory and disk for a change?), and what all shards share: [`shared_state`], [`totals`].
 
 mod admission;
 pub mod clients;
-mod commits;
 pub(crate) mod control;
 mod core;
 mod delivery;
 pub mod durability;
 pub mod features;
 mod inputs;
-pub mod login;
 pub mod observe;
-pub mod peers;
 pub mod randomness;
 mod reconfigure;
 pub mod rules;
@@ -76,15 +75,15 @@ pub mod totals;
 pub mod turn;
 pub(crate) mod view;
 
+pub use crate::slots::{ConnectionId, SessionId};
+use clients::bans::Bans;
 pub use clients::connect::shard_of;
 pub use clients::receive::ReadProgress;
 pub use clients::session_entry::SessionEntry;
-pub use clients::slots::{ConnectionId, SessionId};
 use core::Core;
 use delivery::fans::Fans;
 use features::delayed::Delayed;
 pub use inputs::Input;
-use login::bans::Bans;
 pub use observe::snapshot::ShardSnapshot;
 use randomness::Randomness;
 pub use settings::{DelayedLimits, LetterLimits, ShardSettings};

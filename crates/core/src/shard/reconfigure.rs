@@ -4,8 +4,8 @@
 //! New redelivery settings reach the sessions by a walk of [`SLOTS`] slots in a turn: a packet in
 //! flight has the new settings from its next deadline on, and a new packet at once.
 
+use crate::shard::clients::bans::Bans;
 use crate::shard::core::Core;
-use crate::shard::login::bans::Bans;
 use crate::shard::settings::ShardSettings;
 use crate::shard::turn::work::Job;
 

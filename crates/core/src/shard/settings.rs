@@ -2,14 +2,14 @@
 
 use crate::access::meter::TrafficRates;
 use crate::access::strikes::StrikeRule;
+use crate::login::access_rules::AccessSettings;
+use crate::login::listener_terms::ListenerTerms;
 use crate::mqtt::topic::levels;
 use crate::session::SessionPolicy;
 use crate::session::authentication::{AuthPolicy, OwnerPolicy};
 use crate::session::drops::DropReason;
 use crate::session::objectives::Objective;
 use crate::session::policy::ConnectPolicy;
-use crate::shard::login::listener_terms::ListenerTerms;
-use crate::shard::rules::access::AccessSettings;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -3,9 +3,9 @@
 //! A shard changes a count when a session or a delayed message comes or goes, but never when it
 //! delivers a message.
 
+use crate::events::last_disconnect::LastDisconnects;
 use crate::mqtt::audit::AuditTag;
 use crate::routing::shares::Shares;
-use crate::shard::observe::last_disconnect::LastDisconnects;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,6 +1,10 @@
 //! The door through which [`crate::operators`] looks into a shard. Nothing here changes the shard.
 
+use crate::events::recent_drops::RecentDrops;
+use crate::events::refusals::Refusals;
+use crate::login::access_rules::AccessRules;
 use crate::mqtt::message::Message;
+use crate::routing::router::Router;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::policy::SendPolicy;
 use crate::session::redelivery_rules::Rules;
@@ -8,14 +12,10 @@ use crate::session::slow_deliveries::SlowDeliveries;
 use crate::shard::Shard;
 use crate::shard::clients::connection::Connection;
 use crate::shard::clients::session_entry::SessionEntry;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::features::delayed::Delayed;
 use crate::shard::features::letter_keeping;
 use crate::shard::features::stored_letters::StoredLetters;
-use crate::shard::observe::recent_drops::RecentDrops;
-use crate::shard::observe::refusals::Refusals;
-use crate::shard::rules::access::AccessRules;
-use crate::shard::subscriptions::router::Router;
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
 /// One shard, borrowed to look at it.

@@ -4,16 +4,19 @@
 //! may have no session, and by a delivery ([`Core::deliver`]). Each begins with
 //! [`Connection::begin_write`] and ends with [`Connection::end_write`].
 
+use crate::mqtt::outcome::Outcome;
+use crate::session::Violation;
 use crate::session::counters::Counters;
+use crate::session::inbound::AckToken;
 use crate::session::outbox::Pool;
 use crate::session::wire::Wire;
 use crate::shard::clients::connection::Connection;
 use crate::shard::clients::session_entry::SessionEntry;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
 use crate::shard::settings::ShardSettings;
 use crate::shard::turn::Turn;
 use crate::shard::turn::effects::Effects;
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
 /// A session and its connection, with the parts of the shard that a packet for them changes.
@@ -87,6 +90,23 @@ impl Client<'_> {
         self.register_retransmit(now);
         self.flush_later();
         self.end_write(before)
+    }
+
+    /// Gives the outcome of one gate to a PUBLISH of the client that is not acknowledged, and sends
+    /// the acknowledgements that are due then. Returns true if the client may send another PUBLISH.
+    ///
+    /// # Errors
+    /// As [`Session::answer_due`](crate::session::Session::answer_due).
+    pub(crate) fn answer(&mut self, token: AckToken, outcome: Outcome) -> Result<bool, Violation> {
+        let before = self.begin_write();
+        let Client { entry, connection, counters, .. } = self;
+        let session = &mut entry.session;
+        session.receiver.answer(token, outcome);
+        let answered = session.answer_due(&mut connection.wire, &mut counters.packets_sent);
+        let has_room = !session.receiver.owes_the_most();
+        self.end_write(before);
+        self.flush_later();
+        answered.map(|()| has_room)
     }
 
     /// Lets the turn flush the outbox, if there is something in it.

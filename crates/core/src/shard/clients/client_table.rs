@@ -6,7 +6,7 @@
 //! of the table, in a release build.
 
 use crate::mqtt::keyed::Keyed;
-use crate::shard::clients::slots::SessionId;
+use crate::slots::SessionId;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
@@ -86,7 +86,7 @@ fn table(hash: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::clients::slots::Id;
+    use crate::slots::Id;
 
     #[test]
     fn no_table_has_many_more_clients_than_its_part() {

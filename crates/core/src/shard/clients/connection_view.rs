@@ -1,12 +1,12 @@
 //! One connection as its driver sees it: if its socket is read, how much at once, and why it waits.
 
+use crate::login::listener_terms::ListenerTerms;
 use crate::session::outbound::stall::{SocketView, Stall};
 use crate::shard::clients::connection::{Connection, FIRST_READ_SIZE, Phase};
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::read_ahead;
-use crate::shard::clients::slots::ConnectionId;
 use crate::shard::core::Core;
-use crate::shard::login::listener_terms::ListenerTerms;
+use crate::slots::ConnectionId;
 use crate::time::Instant;
 use std::sync::Arc;
 

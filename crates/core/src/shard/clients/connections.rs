@@ -4,19 +4,19 @@
 //! [`Effects`] that the caller passes in.
 
 use crate::expiry::deadline::DeadlineKind;
+use crate::login::arrival::Arrival;
+use crate::login::authentication::AuthDecision;
+use crate::login::pending_exchange::PendingExchange;
 use crate::mqtt::packet::ReasonCode;
 use crate::persistence::records::Lsn;
 use crate::session::outbox::Pool;
 use crate::shard::clients::connection::{Connection, Leaves};
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::read_ahead::Search;
-use crate::shard::clients::slots::{ConnectionId, OfConnection, SessionId, Slots};
-use crate::shard::login::arrival::Arrival;
-use crate::shard::login::authentication::AuthDecision;
-use crate::shard::login::pending_exchange::PendingExchange;
 use crate::shard::settings::ShardSettings;
 use crate::shard::shared_state::{PartialShare, Pot};
 use crate::shard::turn::effects::Effects;
+use crate::slots::{ConnectionId, OfConnection, SessionId, Slots};
 use crate::time::Instant;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -37,8 +37,8 @@ pub(crate) struct Connections {
     /// Connections that have a session.
     established: usize,
     /// The partial packets before CONNACK.
-    of_strangers: Partials,
-    of_clients: Partials,
+    /// The partial packets by [`Pot`].
+    partials: [Partials; Pot::ALL.len()],
     /// The number of times that users were revoked.
     revocations: u32,
     /// The time at which the machine woke from its last suspend. Clients could send nothing during
@@ -70,6 +70,10 @@ struct Partials {
 }
 
 impl Partials {
+    fn unreported(&self) -> i64 {
+        self.bytes as i64 - self.reported
+    }
+
     /// Counts the bytes of a connection anew: they were `before`, and are `after`. Costs the
     /// logarithm of the number of large partial packets, and nothing but a sum for small ones.
     fn change(&mut self, id: ConnectionId, before: usize, after: usize) {
@@ -89,8 +93,7 @@ impl Connections {
         Connections {
             slots: Slots::default(),
             established: 0,
-            of_strangers: Partials::default(),
-            of_clients: Partials::default(),
+            partials: Default::default(),
             revocations: 0,
             awake_since: Instant::ZERO,
             connect_timeout: settings.connect_timeout,
@@ -121,7 +124,7 @@ impl Connections {
     /// Removes a connection, and returns it.
     pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
         let connection = self.slots.remove(id)?;
-        self.partials_mut(connection.pot()).change(id, connection.unfinished_len(), 0);
+        self.partials[connection.pot() as usize].change(id, connection.unfinished_len(), 0);
         Some(connection)
     }
 
@@ -292,7 +295,7 @@ impl Connections {
             let (pot, unfinished) = (connection.pot(), connection.unfinished_len());
             connection.close(until, leaves);
             connection.forget_unread();
-            self.partials_mut(pot).change(id, unfinished, 0);
+            self.partials[pot as usize].change(id, unfinished, 0);
         }
         self.touch(id, effects);
         self.register_write_idle(id, effects);
@@ -385,20 +388,6 @@ impl Connections {
 
 /// Partial packets.
 impl Connections {
-    fn partials(&self, pot: Pot) -> &Partials {
-        match pot {
-            Pot::Strangers => &self.of_strangers,
-            Pot::Clients => &self.of_clients,
-        }
-    }
-
-    fn partials_mut(&mut self, pot: Pot) -> &mut Partials {
-        match pot {
-            Pot::Strangers => &mut self.of_strangers,
-            Pot::Clients => &mut self.of_clients,
-        }
-    }
-
     /// Changes the unhandled bytes of a connection, and counts them anew.
     fn change_unfinished<T>(
         &mut self,
@@ -409,7 +398,7 @@ impl Connections {
         let (pot, before) = (connection.pot(), connection.unfinished_len());
         let result = change(connection);
         let after = connection.unfinished_len();
-        self.partials_mut(pot).change(id, before, after);
+        self.partials[pot as usize].change(id, before, after);
         Some(result)
     }
 
@@ -516,13 +505,13 @@ impl Connections {
     /// Returns the connection of a pot with the largest partial packet, if there is one above
     /// [`SMALL_PARTIAL`].
     pub(crate) fn largest_partial(&self, pot: Pot) -> Option<ConnectionId> {
-        let (_, slot, generation) = self.partials(pot).large.last()?;
+        let (_, slot, generation) = self.partials[pot as usize].large.last()?;
         Some(ConnectionId::new(*slot, *generation))
     }
 
     /// Returns the bytes of all partial packets of a pot.
     pub(crate) fn partial_bytes(&self, pot: Pot) -> usize {
-        self.partials(pot).bytes
+        self.partials[pot as usize].bytes
     }
 
     /// Returns the bytes of all partial packets.
@@ -533,16 +522,20 @@ impl Connections {
     /// Returns the growth of the partial packets of a pot, in bytes, since
     /// [`Self::report_partial`]. May be negative.
     pub(crate) fn unreported_partial(&self, pot: Pot) -> i64 {
-        let Partials { bytes, reported, .. } = self.partials(pot);
-        *bytes as i64 - *reported
+        self.partials[pot as usize].unreported()
+    }
+
+    /// Returns the growth of the pot that has grown more.
+    pub(crate) fn most_unreported_partial(&self) -> i64 {
+        self.partials.iter().map(Partials::unreported).max().unwrap_or_default()
     }
 
     /// Adds the growth of the partial packets to the totals of all shards.
     pub(crate) fn report_partial(&mut self, total: &PartialShare) {
-        for pot in Pot::ALL {
-            let grown = self.unreported_partial(pot);
+        for (pot, partials) in Pot::ALL.into_iter().zip(&mut self.partials) {
+            let grown = partials.unreported();
             if grown != 0 {
-                self.partials_mut(pot).reported += grown;
+                partials.reported += grown;
                 total.report(pot, grown);
             }
         }
@@ -559,8 +552,7 @@ mod tests {
         Connections {
             slots: Slots::default(),
             established: 0,
-            of_strangers: Partials::default(),
-            of_clients: Partials::default(),
+            partials: Default::default(),
             revocations: 0,
             awake_since: Instant::ZERO,
             connect_timeout: timeout,

@@ -4,20 +4,20 @@
 //! time to compare, so a stale one does no harm. A deadline that has moved is registered again
 //! then.
 
+use crate::events::client_events::{DisconnectCause, ExhaustedAction, Occurrence, RedeliveryTime};
+use crate::login::authentication::AuthDecision;
 use crate::mqtt::packet::ReasonCode;
 use crate::session::connect::ConnectRefusal;
 use crate::session::outbound::overdue::OverdueAck;
 use crate::session::outbound::retransmission::Retransmission;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::Shard;
+use crate::shard::clients::auth_exchange;
 use crate::shard::clients::client::Client;
 use crate::shard::clients::connection::Phase;
 use crate::shard::clients::pause::Pause;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
-use crate::shard::login::auth_exchange;
-use crate::shard::login::authentication::AuthDecision;
-use crate::shard::observe::client_events::{DisconnectCause, ExhaustedAction, Occurrence, RedeliveryTime};
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
 /// The action of a connection's actor when a deadline has expired.

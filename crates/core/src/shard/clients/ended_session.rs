@@ -14,6 +14,7 @@
 //! members of shared groups get them from an
 //! [`crate::shard::features::orphaned_queues::OrphanedQueue`].
 
+use crate::events::drop_reports::DropReceiver;
 use crate::mqtt::charge::Charge;
 use crate::mqtt::packet::QoS;
 use crate::persistence::rows::PagedOut;
@@ -27,11 +28,10 @@ use crate::session::session_redelivery::SessionRedelivery;
 use crate::session::subscriptions::Drained;
 use crate::shard::Shard;
 use crate::shard::clients::session_entry::{HeldMessage, SessionEntry};
-use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
-use crate::shard::delivery::drops::DropReceiver;
 use crate::shard::features::hold;
 use crate::shard::turn::work::Job;
+use crate::slots::SessionId;
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;

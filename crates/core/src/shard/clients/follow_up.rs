@@ -1,12 +1,12 @@
 //! The steps that follow when a session, its outbox or a deadline changes.
 
+use crate::events::client_counts::SessionEnd;
 use crate::shard::Shard;
 use crate::shard::clients::pause::Pause;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::clients::wills::DueWill;
 use crate::shard::features::hold;
-use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::turn::work::Job;
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
 impl Shard {

@@ -1,5 +1,8 @@
 //! Ends connections and sessions.
 
+use crate::events::client_counts::SessionEnd;
+use crate::events::client_events::{ClientEvent, DisconnectCause, Occurrence, Revocation};
+use crate::events::refusals::RefusedKind;
 use crate::mqtt::packet::ReasonCode;
 use crate::persistence::records;
 use crate::routing::shared_group::Presence;
@@ -12,12 +15,9 @@ use crate::shard::clients::connection::Leaves;
 use crate::shard::clients::ended_session::EndedSession;
 use crate::shard::clients::rates;
 use crate::shard::clients::session_entry::SessionEntry;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::clients::wills::DueWill;
-use crate::shard::observe::client_counts::SessionEnd;
-use crate::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurrence, Revocation};
 use crate::shard::observe::notes::request_of;
-use crate::shard::observe::refusals::RefusedKind;
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
 impl Shard {

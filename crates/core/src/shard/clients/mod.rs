@@ -1,6 +1,8 @@
 //! Connections and sessions: from the first packet to the end of a session, and every deadline of
 //! both.
 
+pub(crate) mod auth_exchange;
+pub(crate) mod bans;
 pub(crate) mod client;
 pub(crate) mod client_table;
 pub(crate) mod connect;
@@ -8,7 +10,6 @@ pub mod connection;
 pub mod connection_view;
 pub(crate) mod connections;
 pub mod deadlines;
-pub mod debts;
 pub(crate) mod ended_session;
 pub(crate) mod follow_up;
 pub(crate) mod leave;
@@ -18,5 +19,4 @@ pub(crate) mod read_ahead;
 pub mod receive;
 pub mod session_entry;
 pub(crate) mod sessions;
-pub mod slots;
 pub(crate) mod wills;

@@ -8,15 +8,15 @@
 //! Acknowledgements are metered, too. Alone they have the same rate in bytes, so a flood of them is
 //! slowed.
 //!
-//! The debt at the end of a connection is kept in [`crate::shard::clients::debts`], and the next
+//! The debt at the end of a connection is kept in [`crate::login::debts`], and the next
 //! connection begins with it.
 
+use crate::login::debts::Debtor;
 use crate::shard::clients::connection::MeteredTraffic;
-use crate::shard::clients::debts::Debtor;
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::receive::PUBLISH;
-use crate::shard::clients::slots::ConnectionId;
 use crate::shard::core::Core;
+use crate::slots::ConnectionId;
 use crate::time::Instant;
 use std::net::IpAddr;
 

@@ -25,8 +25,8 @@ use crate::shard::clients::connection::FIRST_READ_SIZE;
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::rates;
 use crate::shard::clients::receive::{self, ReadProgress};
-use crate::shard::clients::slots::ConnectionId;
 use crate::shard::turn::flow::Flow;
+use crate::slots::ConnectionId;
 use crate::time::Instant;
 
 /// Bytes of a client that wait behind a pause, from which on its socket is not read.

@@ -5,11 +5,13 @@
 //! connection's `Partial`. The loop stops for three reasons: the connection is paused, the turn is
 //! over, or much waits to be written. Behind a pause, `read_ahead` handles acknowledgements.
 
+use crate::events::client_events::{DisconnectCause, Occurrence};
 use crate::mqtt::codec::{self, DecodeError, Decoded, PacketType};
 use crate::mqtt::packet::{Disconnect, Packet, ReasonCode};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::{Action, Violation, disconnect};
 use crate::shard::Shard;
+use crate::shard::clients::auth_exchange;
 use crate::shard::clients::connect::{ConnectRequest, refuse_undecodable};
 use crate::shard::clients::connection::{Leaves, Phase};
 use crate::shard::clients::connections::Unhandled;
@@ -17,13 +19,11 @@ use crate::shard::clients::follow_up::after_acknowledgement;
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::rates;
 use crate::shard::clients::read_ahead::{self, read_ahead};
-use crate::shard::clients::slots::ConnectionId;
 use crate::shard::core::Core;
 use crate::shard::delivery::publish::ClientPublish;
-use crate::shard::login::auth_exchange;
-use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
 use crate::shard::subscriptions::subscribe::FilterChange;
 use crate::shard::turn::flow::Flow;
+use crate::slots::ConnectionId;
 use crate::time::Instant;
 use zeroize::{Zeroize, Zeroizing};
 

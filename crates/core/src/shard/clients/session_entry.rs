@@ -5,14 +5,20 @@ use crate::access::grant::SessionRules;
 use crate::access::identity::Identity;
 use crate::access::permit::Coverage;
 use crate::access::rule::ClientNames;
+use crate::events::drop_reports::DropReceiver;
 use crate::expiry::lazy::Registered;
+use crate::login::access_rules::{AccessRules, CheckPlace, SessionAccess};
+use crate::login::acl_files::RuleSource;
+use crate::login::listener_terms::ListenerTerms;
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
 use crate::mqtt::retained_message::RetainedSource;
 use crate::mqtt::topic::without_share;
+use crate::peers::peer_batch::ReportTo;
 use crate::persistence::records::{StoredAccess, StoredSession};
 use crate::session::Session;
 use crate::session::drops::Drops;
+use crate::session::drops::ReceiverState;
 use crate::session::mount_point::MountPoint;
 use crate::session::objectives::{ClientObjectives, Objectives};
 use crate::session::outbound::in_flight_packet::Unacked;
@@ -20,16 +26,16 @@ use crate::session::outbound::portion::Portion;
 use crate::session::outbound::queue::{Delivery, Head, QueueLimits, QueuePolicy};
 use crate::session::policy::SendPolicy;
 use crate::shard::clients::connection::Connection;
-use crate::shard::clients::slots::ConnectionId;
-use crate::shard::login::listener_terms::ListenerTerms;
-use crate::shard::peers::peer_batch::ReportTo;
-use crate::shard::rules::access::{AccessRules, CheckPlace, MOST_STEPS, SessionAccess};
-use crate::shard::rules::acl_files::RuleSource;
 use crate::shard::turn::{STEPS_PER_TURN, Turn};
+use crate::slots::ConnectionId;
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Weak};
+
+/// The most steps of the comparison of one filter with the rules. A filter that would need more is
+/// granted without one, and each of its messages is checked.
+const MOST_STEPS: u32 = STEPS_PER_TURN;
 
 /// A session of this shard, with its deadlines and its held messages.
 #[derive(Debug)]
@@ -115,6 +121,18 @@ const LENGTHS: u32 = 64;
 pub(crate) const HELD: usize = size_of::<HeldMessage>();
 
 impl SessionEntry {
+    /// Returns the session as the receiver of a dropped message.
+    pub(crate) fn drop_receiver(&self) -> DropReceiver<'_> {
+        let Session { client_id, sender, .. } = &self.session;
+        let is_connected = self.connection.is_some();
+        DropReceiver {
+            client_id,
+            redelivery: sender.redelivery(),
+            stored: self.session.row().is_some(),
+            state: if is_connected { ReceiverState::Connected } else { ReceiverState::Away },
+        }
+    }
+
     /// Returns an entry for a session without a connection. `ends` and `will_due` are
     /// [`Instant::NEVER`] if nothing is pending.
     pub(crate) fn new(session: Session, ends: Instant, will_due: Instant) -> SessionEntry {

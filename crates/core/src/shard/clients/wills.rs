@@ -1,5 +1,6 @@
 //! Publishes the will of a session. The session may end in the same step.
 
+use crate::events::refusals::RefusedKind;
 use crate::mqtt::message::Parts;
 use crate::mqtt::owner::Owner;
 use crate::mqtt::publisher_name::PublisherName;
@@ -9,10 +10,9 @@ use crate::routing::subscription_tree::SessionSlot;
 use crate::session::drops::DropReason;
 use crate::shard::Shard;
 use crate::shard::admission::{Change, Want};
-use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::{Publication, expires};
-use crate::shard::observe::refusals::RefusedKind;
+use crate::slots::SessionId;
 use crate::time::Instant;
 use std::sync::Arc;
 

@@ -15,7 +15,6 @@ use crate::session::wire::{Frame, FrameKind, FrameParts, Sending, Unsendable};
 use crate::shard::clients::connection::Connection;
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::session_entry::{HELD, HeldMessage, SessionEntry};
-use crate::shard::clients::slots::ConnectionId;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::{Framed, Publication, Target};
 use crate::shard::durability::session_records::record_delivery;
@@ -23,6 +22,7 @@ use crate::shard::settings::ShardSettings;
 use crate::shard::turn::effects::Effects;
 use crate::shard::turn::glob_steps;
 use crate::shard::turn::scratch::Scratch;
+use crate::slots::ConnectionId;
 use crate::time::Instant;
 
 /// Bytes in an outbox from which on its receiver gets no more QoS 0 while the memory budget is

@@ -7,16 +7,16 @@ use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::{PacketId, QoS};
+use crate::peers::peer_batch::{PeerBatch, Publisher, ReportTo};
+use crate::peers::underway::Underway;
 use crate::persistence::records::{SessionKey, TransactionNumber};
 use crate::persistence::rows::Body;
 use crate::routing::retained::SetMark;
 use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, ShardSet, Walk};
 use crate::shard::clients::connections::Connections;
 use crate::shard::clients::pause::Pause;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::delivery::own_publications::publisher;
-use crate::shard::peers::peer_batch::{PeerBatch, Publisher, ReportTo};
-use crate::shard::peers::underway::Underway;
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
@@ -103,7 +103,7 @@ pub(crate) struct Fans {
 impl Fans {
     /// Returns true if a publication or a peer batch is to be continued.
     pub(crate) fn any(&self) -> bool {
-        self.len() > 0
+        self.blocks_own() || self.underway.is_some() || !self.peer_batches.is_empty()
     }
 
     /// Returns the number of publications and peer batches that are to be continued.

@@ -2,9 +2,9 @@
 //! receivers.
 
 pub(crate) mod deliver;
-pub(crate) mod drops;
 pub(crate) mod fan_out;
 pub(crate) mod fans;
+pub(crate) mod inbound;
 pub(crate) mod operator_publish;
 pub(crate) mod own_messages;
 pub(crate) mod own_publications;

@@ -7,6 +7,8 @@ use crate::mqtt::message::Parts;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::{Publish, QoS, ReasonCode};
 use crate::mqtt::publisher_name::PublisherName;
+use crate::peers::peer_batch::PublicationNumber;
+use crate::peers::peer_batch::ReportTo;
 use crate::session::drops::DropReason;
 use crate::shard::Shard;
 use crate::shard::admission::Change;
@@ -14,8 +16,6 @@ use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin
 use crate::shard::delivery::publication::{Publication, expires};
 use crate::shard::delivery::publish::{TOO_LARGE, is_too_large, message_bytes, refused_as, refused_for_want};
 use crate::shard::features::delayed::is_delayed;
-use crate::shard::features::unanswered::PublicationNumber;
-use crate::shard::peers::peer_batch::ReportTo;
 use crate::time::Instant;
 
 /// The reason why a message of an operator is not published.

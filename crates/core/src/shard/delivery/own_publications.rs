@@ -5,16 +5,16 @@
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::outcome::Outcome;
+use crate::peers::peer_batch::Publisher;
 use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, ShardSet, Walk};
 use crate::session::drops::{DropReason, Dropped};
-use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{
     DeliveryTurns, Fan, Fans, MatchExtent, OwnPublication, PublicationOrigin,
 };
 use crate::shard::delivery::publication::Publication;
-use crate::shard::peers::peer_batch::Publisher;
 use crate::shard::subscriptions::routes::Routes;
+use crate::slots::SessionId;
 use crate::time::Instant;
 
 /// Maximum number of the broker's publications that wait. Wills are exempt. A publication beyond

@@ -1,9 +1,12 @@
 //! Handles a client's PUBLISH: checks, retained message, routing, acknowledgement.
 
+use crate::events::refusals::RefusedKind;
+use crate::login::access_rules::DeniedPublish;
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::message::Parts;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::{PacketId, Publish, QoS, ReasonCode};
+use crate::peers::peer_batch::ReportTo;
 use crate::persistence::records::SessionKey;
 use crate::routing::subscription_tree::{SessionSlot, ShardSet};
 use crate::session::drops::DropReason;
@@ -15,17 +18,14 @@ use crate::shard::Shard;
 use crate::shard::admission::{Change, Want};
 use crate::shard::clients::connection::Connection;
 use crate::shard::clients::pause::Pause;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin, Published};
 use crate::shard::delivery::publication::{Publication, Routed, expires};
 use crate::shard::durability::gates::{Early, early};
 use crate::shard::features::delayed::{delayed_topic, is_delayed};
 use crate::shard::features::redelivery_request::{RequestedTimes, request_time};
-use crate::shard::observe::refusals::RefusedKind;
-use crate::shard::peers::peer_batch::ReportTo;
-use crate::shard::rules::access::DeniedPublish;
 use crate::shard::turn::flow::Flow;
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::num::NonZeroU16;
 

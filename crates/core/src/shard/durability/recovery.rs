@@ -2,6 +2,8 @@
 
 use crate::access::grant::SessionRules;
 use crate::access::identity::{Identity, IdentitySource};
+use crate::login::access_rules::AccessRules;
+use crate::login::acl_files::RuleSource;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::topic::TopicFilter;
 use crate::persistence::records::{
@@ -18,11 +20,9 @@ use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::sender::Sender;
 use crate::shard::clients::session_entry::SessionEntry;
-use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
-use crate::shard::rules::access::AccessRules;
-use crate::shard::rules::acl_files::RuleSource;
 use crate::shard::subscriptions::routes::Routes;
+use crate::slots::SessionId;
 use crate::time::Instant;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;

@@ -6,13 +6,13 @@
 //! A dead letter is not retained, and has no Message Expiry Interval, because the dead letter of an
 //! expired message would expire at once. A dead letter that is dropped makes no other dead letter.
 
+use crate::events::drop_reports::DropReceiver;
 use crate::mqtt::codec::property;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::{Property, QoS, ReasonCode};
 use crate::mqtt::topic::{begins_with_dollar, escape_level};
 use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
 use crate::session::drops::{DropReason, Dropped, Sent};
-use crate::shard::delivery::drops::DropReceiver;
 use crate::shard::features::stored_letters::StoredLetters;
 use crate::shard::settings::is_reserved;
 use crate::time::Instant;

@@ -8,6 +8,7 @@
 //!
 //! A Message Expiry Interval counts from the publication, and the delay does not count.
 
+use crate::events::refusals::{RefusedKind, RefusedRequest};
 use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::expiry::lazy::Registered;
 use crate::mqtt::charge::{Charge, Recount, Recounted};
@@ -15,6 +16,7 @@ use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::owner::{OwnedMessage, Owner};
 use crate::mqtt::packet::{Publish, ReasonCode};
 use crate::mqtt::topic::is_topic_name;
+use crate::peers::Peers;
 use crate::persistence::records::{CountedDelayed, DelayedNumber, Record, StoredDelayed};
 use crate::routing::shares::{Amount, Shares};
 use crate::session::drops::{DropReason, Dropped};
@@ -22,8 +24,6 @@ use crate::session::publish_refusal;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::Fans;
 use crate::shard::delivery::publication::{Publication, expires};
-use crate::shard::observe::refusals::{RefusedKind, RefusedRequest};
-use crate::shard::peers::Peers;
 use crate::shard::settings::OWN_DELAYED;
 use crate::shard::subscriptions::routes::Routes;
 use crate::shard::totals::Totals;
@@ -463,8 +463,8 @@ pub fn owner(number: DelayedNumber, shards: u8) -> u8 {
 mod tests {
     use super::*;
     use crate::mqtt::packet::QoS;
+    use crate::peers::peer_batch::Item;
     use crate::routing::subscription_tree::ShardId;
-    use crate::shard::peers::peer_batch::Item;
 
     #[test]
     fn a_delay_is_digits_within_32_bits_and_a_topic_follows() {

@@ -10,16 +10,16 @@
 //! unacknowledged messages.
 
 use crate::mqtt::outcome::Outcome;
+use crate::peers::peer_batch::{Offered, ReportTo};
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::queue::Delivery;
 use crate::shard::Shard;
 use crate::shard::clients::ended_session::EndedSession;
 use crate::shard::clients::session_entry::HeldMessage;
-use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::Publication;
-use crate::shard::peers::peer_batch::{Offered, ReportTo};
 use crate::shard::share::SharedDelivery;
+use crate::slots::SessionId;
 use crate::time::Instant;
 use std::sync::Arc;
 

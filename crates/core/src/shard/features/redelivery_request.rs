@@ -1,6 +1,7 @@
 //! Requests of a client about its own redelivery, and the answers to them. A request comes in
 //! CONNECT or in a PUBLISH to `$homing/session/...`, which is never routed.
 
+use crate::events::client_events::{ClientEvent, Occurrence};
 use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::{Connect, QoS};
 use crate::mqtt::topic::first_chars;
@@ -9,9 +10,8 @@ use crate::session::ack_wait::RequestedTime;
 use crate::session::granted_topic::GRANTED_TOPIC;
 use crate::session::trace_steps::cut;
 use crate::shard::admission::{Change, Want};
-use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
-use crate::shard::observe::client_events::{ClientEvent, Occurrence};
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
 const PREFIX: &str = "$homing/session/";

@@ -3,16 +3,13 @@
 
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::ReasonCode;
+use crate::peers::peer_batch::PublicationNumber;
 use crate::shard::turn::effects::Effects;
 use std::collections::BTreeMap;
 
 /// Maximum number of messages that wait in one shard: 64 KiB. A store that hangs answers none of
 /// them.
 const MOST: usize = 1_024;
-
-/// The number of a message that an operator published. Numbers count up for each shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PublicationNumber(pub u64);
 
 /// The answer to a message that an operator published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

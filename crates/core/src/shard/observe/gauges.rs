@@ -1,14 +1,14 @@
 //! The figures of a shard about its clients.
 
+use crate::events::client_counts::ClientCounts;
+use crate::events::drop_reports::DropReports;
+use crate::events::number_times::NumberTimes;
+use crate::events::refusals::Refusals;
 use crate::shard::clients::connections::Connections;
 use crate::shard::clients::sessions::Sessions;
-use crate::shard::clients::slots::SessionId;
-use crate::shard::delivery::drops::DropReports;
-use crate::shard::observe::client_counts::ClientCounts;
-use crate::shard::observe::number_times::NumberTimes;
-use crate::shard::observe::refusals::Refusals;
 use crate::shard::observe::session_totals::{SessionTotals, TotalsWalk};
 use crate::shard::observe::stalled::StalledSessions;
+use crate::slots::SessionId;
 use crate::time::Instant;
 
 /// The figures of one shard about its clients: counts of events, losses, and gauges that

@@ -2,17 +2,17 @@
 
 use crate::access::denial::DeniedAccess;
 use crate::access::identity::shown_name;
+use crate::events::client_events::{
+    ClientEvent, DisconnectCause, EventDetail, ExhaustedAction, Occurrence, RedeliveryTime,
+};
+use crate::events::refusals::{RefusedKind, RefusedRequest};
 use crate::mqtt::packet::ReasonCode;
 use crate::session::drops::DropReason;
 use crate::session::outbound::stall::Stall;
 use crate::session::publish_refusal;
 use crate::shard::clients::session_entry::SessionEntry;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
-use crate::shard::observe::client_events::{
-    ClientEvent, DisconnectCause, EventDetail, ExhaustedAction, Occurrence, RedeliveryTime,
-};
-use crate::shard::observe::refusals::{RefusedKind, RefusedRequest};
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::time::Duration;
 
@@ -63,7 +63,10 @@ impl Core {
         }
         let Some(entry) = self.sessions.get(id) else { return };
         let late = diagnosed.map(|stall| stall.late);
-        let detail = self.settings.event_topics.then(|| Box::new(EventDetail::new(entry, packet, late)));
+        let detail = self
+            .settings
+            .event_topics
+            .then(|| Box::new(EventDetail::new(&entry.session.sender, packet, late)));
         let (connection, version) = (entry.connection, Some(entry.session.version));
         let event = ClientEvent::new(Some(&entry.session.client_id), occurrence);
         self.note(ClientEvent { connection, version, detail, ..event });
@@ -89,7 +92,7 @@ impl Core {
         let detail = entry.filter(|_| is_heard && cause.needs_explanation()).map(|entry| {
             let oldest = entry.session.sender.oldest_unacknowledged(now);
             let late = self.lateness(now, id, &cause);
-            let mut detail = EventDetail::new(entry, cause.stall().or(oldest), late);
+            let mut detail = EventDetail::new(&entry.session.sender, cause.stall().or(oldest), late);
             detail.oldest_unacknowledged = oldest;
             detail.silent = Some(now.since(connection.keep_alive.last_heard()));
             Box::new(detail)

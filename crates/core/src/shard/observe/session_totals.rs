@@ -4,11 +4,11 @@
 //! connections in each second, and publishes the sums at the end of each walk. A shard with fewer
 //! slots has new sums every second; a shard with 62,500 sessions has them every 16 s.
 
+use crate::events::number_times::NumberTimes;
 use crate::persistence::records::EntryNumber;
 use crate::shard::clients::connections::Connections;
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::sessions::Sessions;
-use crate::shard::observe::number_times::NumberTimes;
 use crate::time::Instant;
 
 /// Slots of each kind that one call looks at. A slot whose session is not in the cache costs about

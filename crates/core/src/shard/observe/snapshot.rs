@@ -1,8 +1,8 @@
 //! The figures of one shard at one moment, for metrics and `$SYS`.
 
+use crate::events::client_counts::ClientCounts;
 use crate::session::counters::Counters;
 use crate::shard::core::Core;
-use crate::shard::observe::client_counts::ClientCounts;
 use crate::shard::observe::session_totals::SessionTotals;
 use crate::shard::subscriptions::routes::Routes;
 use std::time::Duration;

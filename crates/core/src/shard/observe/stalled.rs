@@ -2,7 +2,7 @@
 //! counts while its client is connected.
 
 use crate::shard::clients::sessions::Sessions;
-use crate::shard::clients::slots::SessionId;
+use crate::slots::SessionId;
 use std::collections::HashMap;
 
 /// Sessions that are remembered. Further sessions are not counted until a counted session has

@@ -27,9 +27,9 @@ use crate::session::outbound::in_flight_packet::Unacked;
 use crate::session::outbound::queue::Delivery;
 use crate::shard::Shard;
 use crate::shard::clients::session_entry::{SessionEntry, Unreadable};
-use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
 use crate::shard::turn::work::Job;
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
 /// Maximum number of slots of sessions that one turn looks at.

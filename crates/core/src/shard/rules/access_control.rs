@@ -3,15 +3,15 @@
 
 use crate::access::bans::{Ban, BanList};
 use crate::access::identity::Identity;
+use crate::events::client_events::{DisconnectCause, Revocation};
+use crate::login::acl_files::AclFiles;
+use crate::login::listener_terms::ListenerTerms;
 use crate::mqtt::packet::ReasonCode;
 use crate::shard::Shard;
-use crate::shard::clients::slots::ConnectionId;
+use crate::shard::clients::bans::FoundBan;
 use crate::shard::core::Core;
-use crate::shard::login::bans::FoundBan;
-use crate::shard::login::listener_terms::ListenerTerms;
-use crate::shard::observe::client_events::{DisconnectCause, Revocation};
-use crate::shard::rules::acl_files::AclFiles;
 use crate::shard::turn::work::Job;
+use crate::slots::ConnectionId;
 use crate::time::Instant;
 use std::sync::Arc;
 

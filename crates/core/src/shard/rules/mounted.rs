@@ -9,11 +9,11 @@ use crate::session::connect::ConnectRefusal;
 use crate::session::drops::DropReason;
 use crate::session::mount_point::MountPoint;
 use crate::shard::Shard;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
 use crate::shard::delivery::publish::ClientPublish;
 use crate::shard::features::delayed::{delayed_topic, is_delayed};
 use crate::shard::turn::flow::Flow;
+use crate::slots::{ConnectionId, SessionId};
 use std::sync::Arc;
 
 /// Filters of a session that are looked at in one step of a turn.

@@ -2,13 +2,13 @@
 
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
+use crate::peers::peer_batch::{Offered, Readers, ReportTo, SharedMessage};
 use crate::routing::shared_group::{Member, Presence};
 use crate::routing::subscription_tree::{GroupId, ShardSet};
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::queue::QueuePolicy;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::{Publication, Target};
-use crate::shard::peers::peer_batch::{Offered, Readers, ReportTo, SharedMessage};
 use crate::shard::share::offer::{DENIED, SharedDelivery, chosen, send_share};
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;

@@ -3,6 +3,7 @@
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
+use crate::peers::peer_batch::{Chosen, Item, Offered, Readers, ReportTo, Round, SharedMessage};
 use crate::routing::shared_group::{Member, MemberAddress, Presence};
 use crate::routing::subscription_tree::{GroupId, SessionSlot, ShardId, ShardSet};
 use crate::session::policy::SendPolicy;
@@ -10,7 +11,6 @@ use crate::shard::clients::connections::Connections;
 use crate::shard::clients::sessions::Sessions;
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::{Publication, Target};
-use crate::shard::peers::peer_batch::{Chosen, Item, Offered, Readers, ReportTo, Round, SharedMessage};
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 use std::sync::Arc;

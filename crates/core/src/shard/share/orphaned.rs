@@ -3,10 +3,10 @@
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
+use crate::peers::peer_batch::{Offered, Readers, ReportTo, SharedMessage};
 use crate::session::drops::{DropReason, Dropped};
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::Publication;
-use crate::shard::peers::peer_batch::{Offered, Readers, ReportTo, SharedMessage};
 use crate::shard::share::offer::{GroupRoom, SharedDelivery, WantedRoom};
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;

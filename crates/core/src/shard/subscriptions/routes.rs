@@ -5,23 +5,23 @@ use crate::mqtt::outcome::Outcome;
 use crate::mqtt::owner::Owner;
 use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
 use crate::mqtt::topic::TopicFilter;
+use crate::peers::peer_batch::{Item, ReportTo};
 use crate::persistence::records::stored_bytes;
 use crate::routing::retained;
+use crate::routing::retained_order::RetainedOrder;
+use crate::routing::router::Router;
 use crate::routing::shared_group::{Member, MemberAddress, Presence};
 use crate::routing::subscription_tree::{
     Interest, Matches, PackedOptions, SessionSlot, ShardId, ShardSet, Subscribed, Subscriber, Unsubscribed,
 };
 use crate::session::drops::DropReason;
 use crate::shard::admission::Change;
-use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent};
 use crate::shard::delivery::publication::merge;
 use crate::shard::delivery::publication::{Publication, Routed, Target};
 use crate::shard::features::orphaned_queues::OrphanedQueues;
-use crate::shard::peers::peer_batch::{Item, ReportTo};
-use crate::shard::subscriptions::retained_order::RetainedOrder;
-use crate::shard::subscriptions::router::Router;
+use crate::slots::SessionId;
 use crate::time::Instant;
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 //! The retained messages for a SUBSCRIBE are searched and queued in portions. If one turn is not
 //! enough, later turns continue, and the connection is paused meanwhile. A message that is retained
 //! after the subscription was inserted arrives live, so the search leaves it out
-//! ([`crate::shard::subscriptions::retained_order`]). The session's limits count for it as for any
+//! ([`crate::routing::retained_order`]). The session's limits count for it as for any
 //! other message: if it finds no room, its drop is counted, and it is not read either. To a stored
 //! session SUBACK promises the retained messages, so SUBACK waits in the outbox until the last
 //! portion is committed.
@@ -13,18 +13,18 @@ use crate::mqtt::message::Message;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::retained_message::RetainedSource;
 use crate::mqtt::subscription_ids::SubscriptionIds;
+use crate::peers::answer::{Answer, RetainedDelivery, RetainedRequest, RetainedRequests};
 use crate::routing::retained::{Cursor, SearchProgress};
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::queue::Delivery;
 use crate::shard::Shard;
 use crate::shard::admission::Change;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
 use crate::shard::durability::session_records::record_delivery;
 use crate::shard::features::redelivery_request::granted_message;
-use crate::shard::subscriptions::answer::{Answer, RetainedDelivery, RetainedRequest, RetainedRequests};
 use crate::shard::turn::work::Job;
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::sync::Arc;
 

@@ -11,8 +11,12 @@
 
 use crate::access::denial::DeniedAccess;
 use crate::access::permit::Coverage;
+use crate::events::refusals::RefusedKind;
+use crate::login::access_rules::DeniedSubscribe;
 use crate::mqtt::packet::{ReasonCode, Subscribe, SubscribeFilter, Unsubscribe};
 use crate::mqtt::topic::without_share;
+use crate::peers::answer::Answer;
+use crate::peers::barrier::AfterBarrier;
 use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::PackedOptions;
 use crate::session::mount_point::MountPoint;
@@ -20,17 +24,13 @@ use crate::session::subscriptions::{AnswerKind, CheckedFilter, FilterCause, Filt
 use crate::shard::Shard;
 use crate::shard::admission::Change;
 use crate::shard::clients::pause::Pause;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
 use crate::shard::observe::notes::request_of;
-use crate::shard::observe::refusals::RefusedKind;
-use crate::shard::peers::barrier::AfterBarrier;
-use crate::shard::rules::access::DeniedSubscribe;
 use crate::shard::rules::mounted::mount_point_of;
-use crate::shard::subscriptions::answer::Answer;
 use crate::shard::subscriptions::subscribe_request::{Names, SubscribeRequest};
 use crate::shard::turn::flow::Flow;
 use crate::shard::turn::work::Job;
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::borrow::Cow;
 

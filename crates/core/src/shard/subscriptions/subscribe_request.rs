@@ -2,8 +2,8 @@
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::packet::SubscriptionOptions;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
-use crate::shard::subscriptions::answer::Answer;
+use crate::peers::answer::Answer;
+use crate::slots::{ConnectionId, SessionId};
 
 /// The filters of a SUBSCRIBE or UNSUBSCRIBE that are left for later turns.
 #[derive(Debug)]

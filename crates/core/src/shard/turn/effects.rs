@@ -4,15 +4,15 @@
 //! them through the trait [`Io`](crate::shard::turn::io::Io), in the order that `io.rs` documents.
 //! An event never holds a payload or a password.
 
+use crate::events::client_events::ClientEvent;
 use crate::expiry::deadline::Registration;
+use crate::login::authentication::AuthRequest;
+use crate::peers::peer_batch::PeerBatch;
 use crate::persistence::records::{BodyNumber, DelayedNumber, EntryNumber};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::trace_steps::TraceSteps;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::features::unanswered::PublicationAnswer;
-use crate::shard::login::authentication::AuthRequest;
-use crate::shard::observe::client_events::ClientEvent;
-use crate::shard::peers::peer_batch::PeerBatch;
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
 /// Bytes that a turn appends to outboxes before they are flushed and more is read.

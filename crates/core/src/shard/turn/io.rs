@@ -24,8 +24,11 @@
 //!    6. Register deadlines, ask the authenticator, read connections that are about to be taken over,
 //!       resume paused connections, answer operators.
 
+use crate::events::client_events::{ClientEvent, DisconnectCause};
 use crate::expiry::deadline::Registration;
+use crate::login::authentication::AuthRequest;
 use crate::mqtt::packet::ReasonCode;
+use crate::peers::peer_batch::PeerBatch;
 use crate::persistence::records::{Batch, RetainedRecord};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbox::Outbox;
@@ -33,22 +36,19 @@ use crate::session::trace_steps::TraceSteps;
 use crate::shard::clients::connection::{Leaves, Phase};
 use crate::shard::clients::follow_up::{go_on_sending, go_on_with_due, outbox_has_room};
 use crate::shard::clients::pause::Pause;
-use crate::shard::clients::slots::ConnectionId;
-use crate::shard::commits::{go_on_with_commit, release_finished};
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{Fans, PublicationOrigin};
 use crate::shard::delivery::own_messages::{keep_last_disconnect, publish_dead_letters};
+use crate::shard::durability::commits::{go_on_with_commit, release_finished};
 use crate::shard::durability::gates::SealTime;
 use crate::shard::features::hold;
 use crate::shard::features::unanswered::PublicationAnswer;
-use crate::shard::login::authentication::AuthRequest;
-use crate::shard::observe::client_events::{ClientEvent, DisconnectCause};
-use crate::shard::peers::peer_batch::PeerBatch;
 use crate::shard::reconfigure;
 use crate::shard::rules::access_change::{QueueCheck, walk_after_change};
 use crate::shard::turn::effects::{DelayedRequest, Effects, PageRequest};
 use crate::shard::turn::work::Job;
 use crate::shard::{ReadProgress, Shard};
+use crate::slots::ConnectionId;
 use crate::time::Instant;
 
 /// Rounds of one flush at most.

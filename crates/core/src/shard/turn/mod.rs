@@ -14,7 +14,7 @@ pub(crate) mod scratch;
 pub(crate) mod work;
 
 use crate::access::permit::Decision;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
+use crate::slots::{ConnectionId, SessionId};
 
 /// Steps of a turn. One step handles a small packet, delivers a message, visits a node of the
 /// subscription tree, or inserts a filter. A step took 20 to 250 ns on the machines of the

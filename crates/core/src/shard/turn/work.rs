@@ -15,13 +15,13 @@
 //! generation, and looks each of them up again. A job is data: the code that continues it is in
 //! the file of its packet or feature.
 
+use crate::peers::answer::RetainedDelivery;
 use crate::shard::clients::connections::Connections;
 use crate::shard::clients::ended_session::EndedSession;
 use crate::shard::clients::pause::Pause;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::delivery::fans::Fans;
-use crate::shard::subscriptions::answer::RetainedDelivery;
 use crate::shard::subscriptions::subscribe_request::SubscribeRequest;
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::collections::VecDeque;
 

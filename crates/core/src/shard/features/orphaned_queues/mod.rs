@@ -28,17 +28,17 @@
 
 mod settling;
 
+use crate::login::access_rules::AccessRules;
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::message::Message;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::SessionKey;
 use crate::persistence::rows::{NewDelivery, PagedOut};
 use crate::session::session_redelivery::SessionRedelivery;
-use crate::shard::clients::slots::{Id, SessionId};
 use crate::shard::core::Core;
 use crate::shard::delivery::publication::Publication;
-use crate::shard::rules::access::AccessRules;
 use crate::shard::share::{PeerOffers, WantedRoom};
+use crate::slots::{Id, SessionId};
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;

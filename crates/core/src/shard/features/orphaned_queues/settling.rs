@@ -1,22 +1,22 @@
 //! Settles the orphaned queues: takes in messages of ended sessions, and offers them to the groups.
 
 use super::{Blocked, OrphanedMessage, OrphanedQueue, OrphanedQueues};
+use crate::events::drop_reports::DropReceiver;
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
+use crate::peers::barrier::AfterBarrier;
+use crate::peers::peer_batch::ReportTo;
 use crate::persistence::records::ReadEntry;
 use crate::persistence::rows::PagedOut;
 use crate::session::drops::{DropReason, Dropped, ReceiverState};
 use crate::session::outbound::paged_out::page_of;
 use crate::shard::clients::ended_session::EndedSession;
-use crate::shard::clients::slots::{Id, SessionId};
 use crate::shard::core::Core;
-use crate::shard::delivery::drops::DropReceiver;
-use crate::shard::peers::barrier::AfterBarrier;
-use crate::shard::peers::peer_batch::ReportTo;
 use crate::shard::share::{PeerOffers, SharedDelivery, WantedRoom};
 use crate::shard::subscriptions::routes::Routes;
 use crate::shard::turn::effects::PageRequest;
+use crate::slots::{Id, SessionId};
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,18 +1,18 @@
 //! Takes apart the peer batches that come from other shards, and answers them.
 
 use crate::mqtt::outcome::Outcome;
+use crate::peers::barrier::AfterBarrier;
+use crate::peers::peer_batch::{Item, ReportTo, SharedMessage};
+use crate::peers::underway::Underway;
 use crate::persistence::records::Lsn;
+use crate::routing::retained_order::Place;
 use crate::routing::subscription_tree::{Matches, ShardId};
 use crate::shard::Shard;
 use crate::shard::clients::pause::Pause;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin};
 use crate::shard::delivery::publication::Publication;
-use crate::shard::peers::barrier::AfterBarrier;
-use crate::shard::peers::peer_batch::{Item, ReportTo, SharedMessage};
-use crate::shard::peers::underway::Underway;
 use crate::shard::share::SharedDelivery;
-use crate::shard::subscriptions::retained_order::Place;
 use crate::shard::subscriptions::routes::deliver_matches;
 use crate::time::Instant;
 

@@ -1,8 +1,8 @@
 //! The facts about a connection before its first packet.
 
 use crate::access::bans::Ban;
+use crate::login::listener_terms::ListenerTerms;
 use crate::session::authentication::Reach;
-use crate::shard::login::listener_terms::ListenerTerms;
 use std::net::IpAddr;
 use std::sync::Arc;
 

@@ -6,14 +6,14 @@
 use crate::access::bans::{Ban, BanList, GlobSearch};
 use crate::access::identity::Identity;
 use crate::access::strikes::StrikeRule;
+use crate::login::flapping::{self, Flapping, FlappingKey};
 use crate::mqtt::packet::ReasonCode;
 use crate::session::connect::ConnectRefusal;
 use crate::shard::clients::connection::Connection;
 use crate::shard::clients::session_entry::SessionEntry;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
 use crate::shard::core::Core;
-use crate::shard::login::flapping::{self, Flapping, FlappingKey};
 use crate::shard::turn::Turn;
+use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::sync::{Arc, Weak};
 

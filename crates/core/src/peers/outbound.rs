@@ -12,7 +12,7 @@ use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::ShardId;
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::shard::peers::peer_batch::{Item, PeerBatch, ReportTo};
+use crate::peers::peer_batch::{Item, PeerBatch, ReportTo};
 
 /// Publishers wait while this many publications to one peer, or more, have no ticket. The ticket of
 /// a peer does not wait for a third shard. A publication that the peer forwards to a third shard

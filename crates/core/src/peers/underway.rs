@@ -2,9 +2,9 @@
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::outcome::Outcome;
+use crate::peers::outbound::{Needs, Readiness};
+use crate::peers::peer_batch::{Item, PeerBatch};
 use crate::routing::subscription_tree::ShardId;
-use crate::shard::peers::outbound::{Needs, Readiness};
-use crate::shard::peers::peer_batch::{Item, PeerBatch};
 
 /// A peer batch that is being taken apart, and the position in it.
 #[derive(Debug)]

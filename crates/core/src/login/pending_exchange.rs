@@ -1,10 +1,10 @@
 //! An exchange of AUTH packets that waits for the client, and its result.
 
+use crate::login::authentication::{AuthDecision, AuthExchange, Challenge, ExchangeStep};
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::packet::{Auth, ReasonCode};
 use crate::session::Violation;
 use crate::session::authentication::EnhancedMethod;
-use crate::shard::login::authentication::{AuthDecision, AuthExchange, Challenge, ExchangeStep};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 

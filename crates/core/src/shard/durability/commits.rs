@@ -2,17 +2,17 @@
 //! from the store.
 
 use crate::mqtt::outcome::Outcome;
+use crate::peers::peer_batch::ReportTo;
 use crate::persistence::records::{Lsn, ReadEntry};
 use crate::session::inbound::AckToken;
 use crate::shard::Shard;
 use crate::shard::clients::pause::Pause;
-use crate::shard::clients::slots::SessionId;
 use crate::shard::core::Core;
 use crate::shard::durability::gates::{Opened, Waits};
-use crate::shard::peers::peer_batch::ReportTo;
 use crate::shard::rules::access_change::QueueCheck;
 use crate::shard::turn::effects::PageRequest;
 use crate::shard::turn::work::Job;
+use crate::slots::SessionId;
 use crate::time::Instant;
 
 impl Shard {
@@ -69,17 +69,11 @@ fn answer_publisher(now: Instant, session: SessionId, token: AckToken, outcome: 
         }
         return;
     };
-    let before = client.begin_write();
-    let (this, sent) = (&mut client.entry.session, &mut client.counters.packets_sent);
-    this.receiver.answer(token, outcome);
-    let answered = this.answer_due(&mut client.connection.wire, sent);
-    let (id, room) = (client.id, !this.receiver.owes_the_most());
-    client.end_write(before);
-    client.flush_later();
-    if let Err(violation) = answered {
-        shard.fail(now, id, violation);
-    } else if room {
-        shard.core.unpause(now, id, Pause::Unanswered);
+    let id = client.id;
+    match client.answer(token, outcome) {
+        Err(violation) => shard.fail(now, id, violation),
+        Ok(true) => shard.core.unpause(now, id, Pause::Unanswered),
+        Ok(false) => {}
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::access::grant::{Grant, SessionRules};
 use crate::access::identity::Identity;
-use crate::shard::login::pending_exchange::EnhancedProof;
+use crate::login::pending_exchange::EnhancedProof;
 use crate::time::Instant;
 use std::sync::Arc;
 

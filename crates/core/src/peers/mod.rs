@@ -9,22 +9,23 @@
 //! | `peer_batch` | a peer batch as data |
 //! | `outbound` | the next batch, the unanswered batches, and the bound on them |
 //! | `underway` | a peer batch that is being taken apart, as data |
-//! | `inbound` | the code that takes a peer batch apart |
 //! | `barrier` | points in the order between shards, for SUBACK |
-//! | `transaction` | publications that several shards commit together or not at all |
+//! | `answer` | the SUBACK or UNSUBACK that waits for a barrier |
+//!
+//! The shard takes a peer batch apart (`shard/delivery/inbound.rs`), and commits a publication of
+//! several shards (`shard/durability/transaction.rs`).
 
+pub(crate) mod answer;
 pub(crate) mod barrier;
-mod inbound;
 pub mod outbound;
 pub mod peer_batch;
-mod transaction;
 pub(crate) mod underway;
 
 use crate::mqtt::charge::Recounted;
 use crate::persistence::records::Lsn;
+use crate::routing::retained_order::Place;
 use crate::routing::subscription_tree::{ShardId, ShardSet};
-use crate::shard::clients::slots::ConnectionId;
-use crate::shard::subscriptions::retained_order::Place;
+use crate::slots::ConnectionId;
 use barrier::{AfterBarrier, Barriers};
 use outbound::Peer;
 use peer_batch::{Item, PeerBatch};
@@ -161,7 +162,7 @@ impl Peers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::clients::slots::Id;
+    use crate::slots::Id;
 
     #[test]
     fn a_publisher_is_freed_when_the_last_peer_that_it_waits_for_has_room() {

@@ -4,14 +4,11 @@
 //! drops of clients beyond [`CLIENTS`] are reported together, so the cost is bounded if every
 //! client loses messages.
 
+use crate::events::client_events::{ClientEvent, Occurrence};
+use crate::events::recent_drops::RecentDrops;
 use crate::mqtt::keyed::Keyed;
-use crate::session::Session;
 use crate::session::drops::{Counts, DropReason, Dropped, ReceiverState};
 use crate::session::session_redelivery::SessionRedelivery;
-use crate::shard::clients::session_entry::SessionEntry;
-use crate::shard::observe::client_events::{ClientEvent, Occurrence};
-use crate::shard::observe::recent_drops::RecentDrops;
-use crate::shard::turn::effects::Effects;
 use crate::time::Instant;
 use hashbrown::HashMap;
 use std::time::Duration;
@@ -35,20 +32,6 @@ pub(crate) struct DropReceiver<'a> {
     /// True if the store has the receiver's messages above QoS 0.
     pub stored: bool,
     pub state: ReceiverState,
-}
-
-impl DropReceiver<'_> {
-    /// Returns the receiver whose session this is.
-    pub(crate) fn of(session_entry: &SessionEntry) -> DropReceiver<'_> {
-        let Session { client_id, sender, .. } = &session_entry.session;
-        let is_connected = session_entry.connection.is_some();
-        DropReceiver {
-            client_id,
-            redelivery: sender.redelivery(),
-            stored: session_entry.session.row().is_some(),
-            state: if is_connected { ReceiverState::Connected } else { ReceiverState::Away },
-        }
-    }
 }
 
 /// The drops since the last report, by client, and the last drops.
@@ -104,11 +87,11 @@ impl DropReports {
 
     /// Notes an event for each client whose event is due. Removes clients without drops since their
     /// last event, once [`QUIET`] has passed. Housekeeping calls it once a second.
-    pub(crate) fn report(&mut self, now: Instant, effects: &mut Effects) {
+    pub(crate) fn report(&mut self, now: Instant, events: &mut Vec<ClientEvent>) {
         self.recent.set_time(now);
         let mut note = |client_id: Option<&str>, since: &mut Since| {
             let event = |counts| ClientEvent::new(client_id, Occurrence::Dropped(counts));
-            effects.events.extend(since.take(now).map(event));
+            events.extend(since.take(now).map(event));
         };
         self.clients.retain(|client_id, since| {
             note(Some(client_id), since);
@@ -123,13 +106,13 @@ mod tests {
     use super::*;
 
     fn due(drop_reports: &mut DropReports, ms: u64) -> Vec<(Option<String>, u64)> {
-        let mut effects = Effects::default();
-        drop_reports.report(Instant::from_millis(ms), &mut effects);
+        let mut events = Vec::new();
+        drop_reports.report(Instant::from_millis(ms), &mut events);
         let counted = |event: ClientEvent| match event.occurrence {
             Occurrence::Dropped(counts) => (event.client_id.map(String::from), counts.total()),
             other => panic!("{other:?}"),
         };
-        let mut due: Vec<_> = effects.events.into_iter().map(counted).collect();
+        let mut due: Vec<_> = events.into_iter().map(counted).collect();
         due.sort();
         due
     }

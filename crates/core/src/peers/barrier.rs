@@ -5,10 +5,10 @@
 //! are in force in every shard, and the work that waits for the barrier is done. A barrier costs
 //! two items for each peer.
 
+use crate::peers::answer::Answer;
+use crate::routing::retained_order::Place;
 use crate::routing::subscription_tree::ShardId;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
-use crate::shard::subscriptions::answer::Answer;
-use crate::shard::subscriptions::retained_order::Place;
+use crate::slots::{ConnectionId, SessionId};
 use hashbrown::HashMap;
 
 /// The barriers that some peer has not passed yet.

@@ -3,9 +3,9 @@
 use crate::mqtt::charge::Charge;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
 use crate::routing::retained::Cursor;
+use crate::routing::retained_order::{Place, Reading, RetainedOrder};
 use crate::session::subscriptions::AnswerKind;
-use crate::shard::clients::slots::{ConnectionId, SessionId};
-use crate::shard::subscriptions::retained_order::{Place, Reading, RetainedOrder};
+use crate::slots::{ConnectionId, SessionId};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;

@@ -5,12 +5,11 @@
 //! a kind in ten seconds, so that no client hides the refusals of the others. What has no row of its
 //! own is counted in a row without a topic. Written on the way of a refusal only.
 
+use crate::events::client_events::{ClientEvent, Occurrence};
+use crate::events::recent_drops::TEXT;
 use crate::mqtt::excerpt::Excerpt;
 use crate::mqtt::keyed::Keyed;
 use crate::named_enum::named_enum;
-use crate::shard::observe::client_events::{ClientEvent, Occurrence};
-use crate::shard::observe::recent_drops::TEXT;
-use crate::shard::turn::effects::Effects;
 use crate::time::Instant;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
@@ -184,11 +183,11 @@ impl Refusals {
 
     /// Notes an event for each client and kind whose report is due. Removes clients without
     /// refusals once [`QUIET`] has passed. Housekeeping calls it once a second.
-    pub(crate) fn report(&mut self, now: Instant, effects: &mut Effects) {
+    pub(crate) fn report(&mut self, now: Instant, events: &mut Vec<ClientEvent>) {
         self.now = now;
         let mut note = |client_id: Option<&str>, since: &mut [Since]| {
             for since in since {
-                effects.events.extend(since.take(now).map(|refused| ClientEvent::new(client_id, refused)));
+                events.extend(since.take(now).map(|refused| ClientEvent::new(client_id, refused)));
             }
         };
         self.clients.retain(|client_id, since| {
@@ -218,15 +217,15 @@ mod tests {
 
     /// Returns client, topic and number of each report that is due.
     fn due(refusals: &mut Refusals, ms: u64) -> Vec<(Option<String>, String, u64)> {
-        let mut effects = Effects::default();
-        refusals.report(Instant::from_millis(ms), &mut effects);
+        let mut events = Vec::new();
+        refusals.report(Instant::from_millis(ms), &mut events);
         let told = |event: ClientEvent| match event.occurrence {
             Occurrence::RequestRefused(refusal) => {
                 (event.client_id.map(String::from), refusal.topic.to_string(), refusal.times)
             }
             other => panic!("{other:?}"),
         };
-        effects.events.into_iter().map(told).collect()
+        events.into_iter().map(told).collect()
     }
 
     fn report(client_id: Option<&str>, topic: &str, times: u64) -> (Option<String>, String, u64) {

@@ -9,8 +9,7 @@ use crate::routing::retained::SetMark;
 use crate::routing::shared_group::{Member, MemberAddress, Presence};
 use crate::routing::subscription_tree::{Interest, SessionSlot, ShardId, ShardSet};
 use crate::session::inbound::AckToken;
-use crate::shard::clients::slots::SessionId;
-use crate::shard::features::unanswered::PublicationNumber;
+use crate::slots::SessionId;
 use std::sync::Arc;
 
 /// The session that published a message, for No Local.
@@ -21,6 +20,10 @@ pub struct Publisher {
     /// The slot of the session in that shard.
     pub session: SessionSlot,
 }
+
+/// The number of a message that an operator published. Numbers count up for each shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublicationNumber(pub u64);
 
 /// The place to which the outcome of a publication is reported.
 #[derive(Clone, Copy, Debug)]

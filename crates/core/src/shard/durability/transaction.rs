@@ -8,11 +8,11 @@
 
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::PacketId;
+use crate::peers::outbound::Readiness;
 use crate::persistence::records::{SessionKey, TransactionNumber};
 use crate::routing::subscription_tree::ShardId;
 use crate::shard::delivery::publication::Publication;
 use crate::shard::durability::gates::{Durability, early};
-use crate::shard::peers::outbound::Readiness;
 
 impl Durability {
     /// Adds a participant to the transaction of an atomic publication, and returns the transaction.

@@ -8,15 +8,15 @@
 //! listener needs it.
 
 use crate::access::bans::Ban;
+use crate::events::refusals::Refusal;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::named_enum::named_enum;
 use crate::session::drops::Counts;
 use crate::session::outbound::queue::Delivery;
+use crate::session::outbound::sender::Sender;
 use crate::session::outbound::stall::Stall;
 use crate::session::trace_steps::cut;
-use crate::shard::clients::session_entry::SessionEntry;
-use crate::shard::clients::slots::ConnectionId;
-use crate::shard::observe::refusals::Refusal;
+use crate::slots::ConnectionId;
 use std::fmt;
 use std::time::Duration;
 
@@ -350,10 +350,9 @@ impl fmt::Display for DisconnectCause {
 }
 
 impl EventDetail {
-    /// Returns the detail of an event of this session. `packet` is the packet that the event is
+    /// Returns the detail of an event of the session with this sender. `packet` is the packet that the event is
     /// about, and `late` the time since its deadline.
-    pub(crate) fn new(entry: &SessionEntry, packet: Option<Stall>, late: Option<Duration>) -> EventDetail {
-        let sender = &entry.session.sender;
+    pub(crate) fn new(sender: &Sender, packet: Option<Stall>, late: Option<Duration>) -> EventDetail {
         let packet = packet.map(|stall| {
             let message = sender.window.delivery(stall.number).map(addressed);
             // A PUBREL is never dropped.

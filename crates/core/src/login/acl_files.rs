@@ -2,7 +2,7 @@
 
 use crate::access::acl::Acl;
 use crate::access::permit::Permit;
-use crate::shard::login::listener_terms::{ListenerRules, ListenerTerms};
+use crate::login::listener_terms::{ListenerRules, ListenerTerms};
 use std::sync::{Arc, Weak};
 
 /// The rules of the ACL files: that of the broker, and those of listeners.
@@ -63,13 +63,13 @@ impl RuleSource {
     }
 
     /// Returns true if the rules have changed the name since the last call.
-    pub(in crate::shard) fn take_renamed(&mut self) -> bool {
+    pub(crate) fn take_renamed(&mut self) -> bool {
         std::mem::take(&mut self.is_renamed)
     }
 
     /// Returns true if the same rules hold as for another source of the same time. Without a name,
     /// both have the rules of the broker.
-    pub(in crate::shard) fn has_rules_of(&self, other: &RuleSource) -> bool {
+    pub(crate) fn has_rules_of(&self, other: &RuleSource) -> bool {
         let is_same = match (&self.listener, &other.listener) {
             (Some(one), Some(other)) => one.ptr_eq(other),
             (one, other) => one.is_none() && other.is_none(),
@@ -78,7 +78,7 @@ impl RuleSource {
     }
 
     /// Brings the name up to date, so that it is right when the listener is gone.
-    pub(in crate::shard) fn renew(&mut self) {
+    pub(crate) fn renew(&mut self) {
         if let Some(rules) = self.rules() {
             let name = rules.acl.as_ref().map(|_| &rules.name);
             if self.name.as_ref() != name {
@@ -102,19 +102,19 @@ impl From<Arc<Acl>> for AclFiles {
 
 impl AclFiles {
     /// Returns true if there is no file.
-    pub(in crate::shard) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.broker.is_none() && self.listeners.iter().all(|listener| listener.acl.is_none())
     }
 
     /// Returns the number of filters that a topic is compared with in one decision, at most.
-    pub(in crate::shard) fn most_compared(&self) -> usize {
+    pub(crate) fn most_compared(&self) -> usize {
         let own = self.listeners.iter().filter_map(|listener| listener.acl.as_ref());
         own.chain(&self.broker).map(|acl| acl.most_compared()).max().unwrap_or_default()
     }
 
     /// Returns the permit of a user. Costs a comparison for each listener if the listener is not
     /// known.
-    pub(in crate::shard) fn permit_of(&self, source: &RuleSource, user: Option<&str>) -> Permit {
+    pub(crate) fn permit_of(&self, source: &RuleSource, user: Option<&str>) -> Permit {
         match source.rules() {
             Some(listener) => self.permit_by(listener.acl.as_ref(), user),
             None => self.permit_of_name(source.name(), user),
@@ -123,7 +123,7 @@ impl AclFiles {
 
     /// Returns the permit of a user at the open listener of a name; `None` for the rules of the
     /// broker.
-    pub(in crate::shard) fn permit_of_name(&self, name: Option<&str>, user: Option<&str>) -> Permit {
+    pub(crate) fn permit_of_name(&self, name: Option<&str>, user: Option<&str>) -> Permit {
         let Some(name) = name else { return self.permit_by(None, user) };
         let mut open = self.listeners.iter().filter(|listener| listener.is_open);
         match open.find(|listener| *listener.name == *name) {
@@ -134,7 +134,7 @@ impl AclFiles {
     }
 
     /// Returns the rules of the file that counts; `None` without one.
-    pub(in crate::shard) fn acl_of(&self, source: &RuleSource) -> Option<Arc<Acl>> {
+    pub(crate) fn acl_of(&self, source: &RuleSource) -> Option<Arc<Acl>> {
         let own = match source.rules() {
             Some(listener) => listener.acl.clone(),
             None => {

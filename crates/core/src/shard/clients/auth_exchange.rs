@@ -11,6 +11,10 @@
 //! `network.connect_timeout` bounds an exchange: before CONNACK the time of CONNECT continues, and
 //! a re-authentication has the same time of its own.
 
+use crate::login::authentication::{AuthDecision, Authentication, Challenge};
+use crate::login::pending_exchange::{
+    EnhancedProof, ExchangeEnd, PendingExchange, check_method, protocol_error,
+};
 use crate::mqtt::codec::{self, Decoded, PacketType};
 use crate::mqtt::packet::{Auth, Connect, Packet, ProtocolVersion, ReasonCode};
 use crate::session::authentication::EnhancedMethod;
@@ -19,13 +23,9 @@ use crate::session::{Violation, disconnect};
 use crate::shard::Shard;
 use crate::shard::clients::connect::ConnectRequest;
 use crate::shard::clients::connection::{Leaves, Phase};
-use crate::shard::clients::slots::ConnectionId;
 use crate::shard::core::Core;
-use crate::shard::login::authentication::{AuthDecision, Authentication, Challenge};
-use crate::shard::login::pending_exchange::{
-    EnhancedProof, ExchangeEnd, PendingExchange, check_method, protocol_error,
-};
 use crate::shard::turn::flow::Flow;
+use crate::slots::ConnectionId;
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -222,7 +222,7 @@ fn end_reauthentication(
 ///
 /// # Errors
 /// The client's Maximum Packet Size is too small for it.
-pub(in crate::shard) fn challenge(
+pub(crate) fn challenge(
     id: ConnectionId,
     method: EnhancedMethod,
     challenge: Challenge,

@@ -13,11 +13,10 @@ use crate::access::ordered::Direction;
 use crate::access::permit::{Coverage, Decision, Permit, steps};
 use crate::access::rule::{ClientNames, NameMarks};
 use crate::access::written_topics::WrittenTopics;
+use crate::login::acl_files::{AclFiles, RuleSource};
+use crate::login::listener_terms::ListenerTerms;
 use crate::mqtt::retained_message::RetainedSource;
 use crate::named_enum::named_enum;
-use crate::shard::login::listener_terms::ListenerTerms;
-use crate::shard::rules::acl_files::{AclFiles, RuleSource};
-use crate::shard::turn::STEPS_PER_TURN;
 use std::sync::{Arc, Weak};
 
 /// Topics with the names and payloads of other clients.
@@ -28,10 +27,6 @@ const COMPARISONS: usize = 4;
 
 /// Bytes of a filter and of names that are compared or copied for one step of a turn.
 const COMPARED_BYTES: usize = 512;
-
-/// The most steps of the comparison of one filter with the rules. A filter that would need more is
-/// granted without one, and each of its messages is checked.
-pub(crate) const MOST_STEPS: u32 = STEPS_PER_TURN;
 
 named_enum! {
     /// The treatment of a SUBSCRIBE filter of which the client may read nothing.

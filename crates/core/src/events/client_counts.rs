@@ -2,10 +2,10 @@
 //!
 //! Nothing here is on the way of a message.
 
+use crate::events::client_events::{DisconnectKind, Occurrence};
+use crate::login::authentication::AuthDecision;
 use crate::mqtt::packet::ReasonCode;
 use crate::named_enum::named_enum;
-use crate::shard::login::authentication::AuthDecision;
-use crate::shard::observe::client_events::{DisconnectKind, Occurrence};
 
 /// The results of CONNECT that have a label of their own: the reason codes of CONNACK that the
 /// broker uses, and the name of each label.
@@ -161,7 +161,7 @@ impl ClientCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::observe::client_events::DisconnectCause;
+    use crate::events::client_events::DisconnectCause;
 
     #[test]
     fn each_connect_and_each_disconnect_counts_under_one_label() {

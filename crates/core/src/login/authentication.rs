@@ -5,11 +5,11 @@
 //! the rest of CONNECT is handled. Nothing of the session is touched before.
 
 use crate::access::grant::Grant;
+use crate::login::listener_terms::ListenerTerms;
 use crate::mqtt::packet::{Connect, ReasonCode};
 use crate::session::authentication::{AuthMethod, EnhancedMethod, Reach};
 use crate::session::connect::ConnectRefusal;
-use crate::shard::clients::slots::ConnectionId;
-use crate::shard::login::listener_terms::ListenerTerms;
+use crate::slots::ConnectionId;
 use crate::time::Instant;
 use std::fmt;
 use std::sync::{Arc, Weak};
