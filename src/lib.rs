@@ -24,7 +24,7 @@
 //! A session that outlives its connection records its changes on the way ([`persistence`]). The
 //! thread that commits ([`store::writer`]) gets these records as one batch for each turn.
 //! Acknowledgements, and packets that depend on a change, wait until it is committed
-//! ([`shard::durability`]). A session that ends with its connection records nothing.
+//! ([`durability`]). A session that ends with its connection records nothing.
 //!
 //! # Two packages
 //!
@@ -89,6 +89,6 @@ pub mod service;
 pub mod store;
 
 pub use homing_core::{
-    access, escape, events, login, mqtt, named_enum, operators, peers, persistence, routing, session, shard,
-    slots, time,
+    access, durability, escape, events, letters, login, mqtt, named_enum, operators, peers, persistence,
+    routing, session, shard, shared, slots, time,
 };

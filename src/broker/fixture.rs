@@ -9,8 +9,8 @@ use crate::mqtt::charge::Budget;
 use crate::routing::retained::{Retained, RetainedLimits};
 use crate::routing::subscription_tree::ShardId;
 use crate::shard::randomness::Randomness;
-use crate::shard::totals::Totals;
 use crate::shard::{PartialShare, Shard, SharedState};
+use crate::shared::totals::Totals;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
 

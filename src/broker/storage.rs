@@ -4,12 +4,12 @@
 use super::message::{DelayedPage, Page, StoredUpTo};
 use super::start_error::StartError;
 use crate::broker::shard_actor::ShardActor;
+use crate::durability::read_requests::PageRequest;
 use crate::mqtt::retained_message::RetainedMessage;
 use crate::shard::SharedState;
-use crate::shard::durability::placement::{RecoveredShard, repartition, share_out};
-use crate::shard::durability::recovery::in_flight;
 use crate::shard::features::delayed::HORIZON;
-use crate::shard::turn::effects::PageRequest;
+use crate::shard::recovery::in_flight;
+use crate::shard::recovery::placement::{RecoveredShard, repartition, share_out};
 use crate::slots::Id;
 use crate::store::view::StoreView;
 use crate::store::writer::{SessionToken, Writer, WriterNotice, WriterOptions};

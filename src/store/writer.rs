@@ -17,12 +17,12 @@ pub use read::{SessionToken, StorePageRequest};
 pub use statistics::WriterStatistics;
 
 use super::{Store, StoreError, StoreReader};
+use crate::durability::read_requests::DelayedRequest;
 use crate::mqtt::charge::Budget;
 use crate::persistence::records::{
     Batch, BodyNumber, Committed, EntryNumber, ReadEntry, RetainedRecord, StoredDelayed,
 };
 use crate::pulse::Pulse;
-use crate::shard::turn::effects::DelayedRequest;
 use crate::store::commit_queue::Bounds;
 use read::PageRead;
 use std::io;

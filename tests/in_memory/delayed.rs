@@ -3,15 +3,15 @@
 
 use crate::client::{self, publish, subscribe, take};
 use crate::driver::{self, LinkId, MemoryDriver};
+use homing::durability::read_requests::DelayedRequest;
 use homing::mqtt::packet::QoS;
 use homing::operators::command::{Command, CommandOutcome};
 use homing::operators::message_commands::MessageCommand;
 use homing::persistence::records::{CountedDelayed, DelayedNumber, Record, StoredDelayed};
 use homing::session::outbound::stall::SocketView;
 use homing::shard::Input;
-use homing::shard::durability::placement::RecoveredShard;
 use homing::shard::features::delayed::{DelayedPlace, HORIZON};
-use homing::shard::turn::effects::DelayedRequest;
+use homing::shard::recovery::placement::RecoveredShard;
 use homing::time::Instant;
 use std::time::Duration;
 

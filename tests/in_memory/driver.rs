@@ -4,6 +4,8 @@
 //! It does for [`Shard::turn`] what `homing::broker`'s driver does, one thing after the other.
 
 use homing::access::strikes::StrikeRule;
+use homing::durability::read_requests::DelayedRequest;
+use homing::durability::read_requests::PageRequest;
 use homing::events::client_events::{ClientEvent, Occurrence};
 use homing::events::refusals::Refusal;
 use homing::expiry::deadline::{DeadlineKind, Registration};
@@ -32,13 +34,11 @@ use homing::shard::clients::connection::Leaves;
 use homing::shard::clients::deadlines::{DeadlineAction, OverdueConnection};
 use homing::shard::randomness::Randomness;
 use homing::shard::settings::OWN_DELAYED;
-use homing::shard::totals::Totals;
 use homing::shard::turn::STEPS_PER_TURN;
-use homing::shard::turn::effects::DelayedRequest;
-use homing::shard::turn::effects::PageRequest;
 use homing::shard::turn::io::{EventMessages, Io, Written};
 use homing::shard::{ConnectionId, Input, PartialShare, ReadProgress, Shard, ShardSettings, SharedState};
 use homing::shard::{DelayedLimits, LetterLimits};
+use homing::shared::totals::Totals;
 use homing::time::Instant;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64};

@@ -8,7 +8,7 @@ use homing::persistence::records::{
     RecoveredSession, SessionKey, StoredAccess, StoredSession, StoredSubscription,
 };
 use homing::session::drops::DropReason;
-use homing::shard::durability::placement::RecoveredShard;
+use homing::shard::recovery::placement::RecoveredShard;
 use homing::shard::turn::STEPS_PER_TURN;
 use homing::time::Instant;
 use std::path::Path;

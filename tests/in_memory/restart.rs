@@ -16,7 +16,7 @@ use homing::persistence::records::Record;
 use homing::session::authentication::{Anonymous, AuthMethod};
 use homing::session::drops::DropReason;
 use homing::shard::ShardSettings;
-use homing::shard::durability::placement::share_out;
+use homing::shard::recovery::placement::share_out;
 use homing::store::coalesce::CommitGroup;
 use homing::store::sqlite::{Sqlite, SqliteOptions};
 use homing::store::{Moment, Store};

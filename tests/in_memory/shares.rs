@@ -12,7 +12,7 @@ use homing::persistence::records::{
     RecoveredSession, SessionKey, StoredAccess, StoredSession, StoredSubscription,
 };
 use homing::session::drops::DropReason;
-use homing::shard::durability::placement::RecoveredShard;
+use homing::shard::recovery::placement::RecoveredShard;
 use homing::shard::shard_of;
 use homing::time::Instant;
 use std::time::Duration;

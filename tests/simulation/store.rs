@@ -9,16 +9,16 @@ use crate::memory_store::{Memory, Rows};
 use crate::shortage::RETRY_MS;
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
+use homing::durability::read_requests::DelayedRequest;
+use homing::durability::read_requests::PageRequest;
 use homing::persistence::records::{
     Batch, Committed, Lsn, ReadEntry, RetainedRecord, StoredDelayed, TransactionNumber,
 };
 use homing::shard::Input;
 use homing::shard::SharedState;
-use homing::shard::durability::placement::{RecoveredShard, repartition, share_out};
-use homing::shard::durability::recovery::in_flight;
 use homing::shard::features::delayed::HORIZON;
-use homing::shard::turn::effects::DelayedRequest;
-use homing::shard::turn::effects::PageRequest;
+use homing::shard::recovery::in_flight;
+use homing::shard::recovery::placement::{RecoveredShard, repartition, share_out};
 use homing::store::Store;
 use homing::store::coalesce::CommitGroup;
 use homing::store::commit_queue::{Bounds, CommitQueue};

@@ -11,9 +11,11 @@
 #![warn(clippy::unwrap_used, reason = "a panic is fatal to the whole broker, so it must be argued for")]
 
 pub mod access;
+pub mod durability;
 pub mod escape;
 pub mod events;
 pub mod expiry;
+pub mod letters;
 pub mod login;
 pub mod mqtt;
 pub mod named_enum;
@@ -25,5 +27,6 @@ pub mod routing;
 pub mod schema;
 pub mod session;
 pub mod shard;
+pub mod shared;
 pub mod slots;
 pub mod time;

@@ -2,10 +2,10 @@
 //! for it.
 
 use super::{WriterNotice, WriterStatistics};
+use crate::durability::read_requests::DelayedRequest;
 use crate::mqtt::charge::Budget;
 use crate::persistence::records::{BodyNumber, EntryNumber};
 use crate::pulse::Pulse;
-use crate::shard::turn::effects::DelayedRequest;
 use crate::store::{StoreError, StoreReader};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -232,6 +232,20 @@ pub fn escape_level(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
+/// Returns true if a topic is reserved for the broker. A client's PUBLISH to such a topic is not
+/// routed. The message is dropped and counted, unless the topic is a request of the client.
+#[inline]
+pub(crate) fn is_reserved(topic: &str) -> bool {
+    topic.starts_with('$') && is_own(topic)
+}
+
+#[cold]
+fn is_own(topic: &str) -> bool {
+    ["$SYS", "$dead", "$homing", "$delayed", "$share"]
+        .iter()
+        .any(|own| topic.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

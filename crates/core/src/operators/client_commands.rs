@@ -1,6 +1,8 @@
 //! Commands of operators about one client and its messages.
 
+use crate::letters::dead_letters::{PROPERTIES, dead_letter_topic};
 use crate::mqtt::packet::QoS;
+use crate::mqtt::topic::is_reserved;
 use crate::named_enum::named_enum;
 use crate::operators::command::{CarriedOut, Command, CommandOutcome};
 use crate::operators::query::SessionName;
@@ -11,8 +13,6 @@ use crate::session::outbound::retry::Outlives;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::Shard;
 use crate::shard::control::{MatchExtent, ShardControl};
-use crate::shard::features::dead_letters::{PROPERTIES, dead_letter_topic};
-use crate::shard::settings::is_reserved;
 use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 

@@ -4,6 +4,7 @@
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::subscription_ids::SubscriptionIds;
+use crate::mqtt::topic::is_reserved;
 use crate::mqtt::topic::{self, TopicFilter};
 use crate::named_enum::named_enum;
 use crate::operators::command::{CarriedOut, Command, CommandOutcome};
@@ -14,7 +15,6 @@ use crate::session::outbound::stall::SocketView;
 use crate::shard::Shard;
 use crate::shard::control::{MatchExtent, OwnProgress, ShardControl, Target, merge};
 use crate::shard::features::delayed::DelayedPlace;
-use crate::shard::settings::is_reserved;
 use crate::shard::view::ShardView;
 use crate::slots::SessionId;
 use crate::time::Instant;

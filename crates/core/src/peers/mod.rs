@@ -13,7 +13,7 @@
 //! | `answer` | the SUBACK or UNSUBACK that waits for a barrier |
 //!
 //! The shard takes a peer batch apart (`shard/delivery/inbound.rs`), and commits a publication of
-//! several shards (`shard/durability/transaction.rs`).
+//! several shards (`durability/transaction.rs`).
 
 pub(crate) mod answer;
 pub(crate) mod barrier;

@@ -32,14 +32,14 @@
 //! it will acknowledge its messages, which makes room. A new connection is admitted up to
 //! `limits.connections`, because its client is unknown before CONNECT.
 
+use crate::durability::gates::Durability;
 use crate::mqtt::packet::{QoS, ReasonCode};
 use crate::peers::Peers;
 use crate::persistence::records::stored_bytes;
 use crate::session::Violation;
 use crate::session::drops::DropReason;
 use crate::session::publish_refusal;
-use crate::shard::durability::gates::Durability;
-use crate::shard::shared_state::SharedState;
+use crate::shared::SharedState;
 use std::sync::atomic::Ordering;
 
 /// Bytes of a will or client identifier that count as small. A small will never keeps a client from

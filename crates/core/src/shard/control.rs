@@ -1,6 +1,7 @@
 //! The door through which the commands of [`crate::operators`] change a shard. Each method is one
 //! step of a command, and decides nothing.
 
+use crate::durability::publication::Publication;
 use crate::events::client_counts::SessionEnd;
 use crate::events::client_events::DisconnectCause;
 use crate::mqtt::message::Parts;
@@ -21,17 +22,16 @@ use crate::shard::core::Core;
 use crate::shard::delivery::fans::DeliveryTurns;
 use crate::shard::delivery::operator_publish::OperatorPublish;
 use crate::shard::delivery::own_messages::own_parts;
-use crate::shard::delivery::publication::Publication;
 use crate::shard::features::delayed::DelayedPlace;
 use crate::shard::features::letter_keeping;
 use crate::shard::view::ShardView;
 use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
+pub(crate) use crate::durability::publication::{Target, merge};
 pub(crate) use crate::shard::delivery::fans::MatchExtent;
 pub use crate::shard::delivery::operator_publish::NotPublished;
 pub(crate) use crate::shard::delivery::own_publications::OwnProgress;
-pub(crate) use crate::shard::delivery::publication::{Target, merge};
 
 /// One shard, borrowed to carry out a command at one time.
 #[derive(Debug)]

@@ -5,7 +5,9 @@
 //! cannot publish. A message that follows from its work, such as a dead letter, waits in a list
 //! until an upper layer publishes it.
 
+use crate::durability::gates::Durability;
 use crate::events::drop_reports::DropReceiver;
+use crate::letters::dead_letters::DeadLetters;
 use crate::login::access_rules::AccessRules;
 use crate::mqtt::codec::PacketType;
 use crate::mqtt::owner::Owner;
@@ -24,16 +26,14 @@ use crate::shard::clients::connections::Connections;
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::clients::sessions::Sessions;
-use crate::shard::durability::gates::Durability;
-use crate::shard::features::dead_letters::DeadLetters;
 use crate::shard::features::unanswered::UnansweredPublications;
 use crate::shard::observe::gauges::ClientFigures;
 use crate::shard::observe::tracer::{Recorder, Tracer};
 use crate::shard::settings::ShardSettings;
-use crate::shard::shared_state::SharedState;
 use crate::shard::turn::Turn;
 use crate::shard::turn::effects::Effects;
 use crate::shard::turn::scratch::Scratch;
+use crate::shared::SharedState;
 use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::sync::Arc;
@@ -325,7 +325,7 @@ impl Core {
             && let Some(session_entry) = self.sessions.get_mut(id)
         {
             let sender = &mut session_entry.session.sender;
-            self.durability.fetch(id, sender, &self.shared.budget, &mut self.effects);
+            self.durability.fetch(id, sender, &self.shared.budget, &mut self.effects.reads);
         }
     }
 }

@@ -3,6 +3,7 @@
 //! file: commits and pages in `durability/commits`, messages of the broker's own in `own_messages`, a
 //! disconnect in `leave`.
 
+use crate::durability::read_requests::{DelayedRequest, PageRequest};
 use crate::events::client_events::DisconnectCause;
 use crate::events::trace::TraceWatch;
 use crate::expiry::deadline::{DeadlineKind, Registration};
@@ -26,19 +27,19 @@ use crate::shard::clients::pause::Pause;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::Fans;
 use crate::shard::delivery::own_messages::publish_own;
-use crate::shard::durability::commits::take_page;
-use crate::shard::durability::placement::RecoveredShard;
-use crate::shard::durability::recovery::recover;
 use crate::shard::features::delayed::Delayed;
 use crate::shard::features::letter_keeping;
 use crate::shard::observe::snapshot::ShardSnapshot;
 use crate::shard::observe::usage::{self, ResourceUsage};
 use crate::shard::randomness::Randomness;
 use crate::shard::reconfigure;
+use crate::shard::recovery::placement::RecoveredShard;
+use crate::shard::recovery::recover;
 use crate::shard::rules::access_control::AccessControl;
 use crate::shard::settings::OWN_HOUSEKEEPING;
 use crate::shard::subscriptions::routes::Routes;
-use crate::shard::turn::effects::{DelayedRequest, Effects, PageRequest};
+use crate::shard::turn::commits::take_page;
+use crate::shard::turn::effects::Effects;
 use crate::shard::turn::work::Work;
 use crate::shard::{Shard, ShardSettings, SharedState};
 use crate::slots::{ConnectionId, Id};

@@ -22,7 +22,7 @@
 //! | a portion | `delivery/fan_out`, [`clients::deadlines`] |
 //! | one batch of a peer | `delivery/inbound` |
 //! | the doors for operators | `view`, `control` |
-//! | what follows: `Shard` | `clients/follow_up`, `clients/leave`, `clients/wills`, `durability/commits`, |
+//! | what follows: `Shard` | `clients/follow_up`, `clients/leave`, `clients/wills`, `turn/commits`, |
 //! | | `rules/access_change`, `delivery/own_messages`, `features/hold` |
 //! | middle: `Routes` | `subscriptions/routes`, `share`, `features/orphaned_queues/settling` |
 //! | lowest: `Core` | `core`, `clients/client`, `delivery/deliver`, `observe/notes` |
@@ -43,38 +43,39 @@
 //! | | | [`turn::effects`]: what the driver carries out after a turn |
 //! | | | `work`: jobs that continue in a later turn |
 //! | | | `scratch`: buffers that are used again and again |
-//! | [`durability`] | records and commits | `gates`: what waits for a commit |
+//! | `recovery` | the start | nothing |
 //! | [`features`] | what could be left out | delayed messages, dead letters, orphaned queues |
 //! | [`observe`] | reports about clients | figures, traces |
 //!
 //! Owners that know no other part of the shard are modules below it: [`crate::login`] (terms of
 //! listeners, rules about topics), [`crate::events`] (drops and refusals by client),
-//! [`crate::peers`] (items, unanswered batches, peer barriers), `routing::router` (who is
-//! subscribed to what) and [`crate::routing::retained_order`].
+//! [`crate::peers`] (items, unanswered batches, peer barriers), [`crate::durability`] (what waits
+//! for a commit), [`crate::letters`], `routing::router` (who is subscribed to what) and
+//! [`crate::routing::retained_order`]. What all shards share is [`crate::shared`].
 //!
-//! Beside the rooms are the inputs, [`settings`] and their change (`reconfigure`), `admission` (is
-//! there memory and disk for a change?), and what all shards share: [`shared_state`], [`totals`].
+//! Beside the rooms are the inputs, [`settings`] and their change (`reconfigure`), and `admission`
+//! (is there memory and disk for a change?).
 
 mod admission;
 pub mod clients;
 pub(crate) mod control;
 mod core;
 mod delivery;
-pub mod durability;
 pub mod features;
 mod inputs;
 pub mod observe;
 pub mod randomness;
 mod reconfigure;
+pub mod recovery;
 pub mod rules;
 pub mod settings;
 mod share;
-pub mod shared_state;
 mod subscriptions;
-pub mod totals;
 pub mod turn;
 pub(crate) mod view;
 
+pub use crate::letters::stored_letters::LetterLimits;
+pub use crate::shared::{PartialShare, Pot, SharedState};
 pub use crate::slots::{ConnectionId, SessionId};
 use clients::bans::Bans;
 pub use clients::connect::shard_of;
@@ -86,8 +87,7 @@ use features::delayed::Delayed;
 pub use inputs::Input;
 pub use observe::snapshot::ShardSnapshot;
 use randomness::Randomness;
-pub use settings::{DelayedLimits, LetterLimits, ShardSettings};
-pub use shared_state::{PartialShare, Pot, SharedState};
+pub use settings::{DelayedLimits, ShardSettings};
 use subscriptions::routes::Routes;
 use turn::work::Work;
 

@@ -2,9 +2,10 @@
 
 use crate::access::meter::TrafficRates;
 use crate::access::strikes::StrikeRule;
+use crate::letters::stored_letters::LetterLimits;
 use crate::login::access_rules::AccessSettings;
 use crate::login::listener_terms::ListenerTerms;
-use crate::mqtt::topic::levels;
+use crate::mqtt::topic::{is_reserved, levels};
 use crate::session::SessionPolicy;
 use crate::session::authentication::{AuthPolicy, OwnerPolicy};
 use crate::session::drops::DropReason;
@@ -114,35 +115,4 @@ pub struct DelayedLimits {
     pub bytes: usize,
     /// The longest delay, in seconds.
     pub horizon: u32,
-}
-
-/// The limits of stored dead letters, for all shards together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LetterLimits {
-    /// Maximum number of letters; 0 if none is stored.
-    pub letters: usize,
-    /// Maximum bytes.
-    pub bytes: usize,
-}
-
-impl LetterLimits {
-    /// Returns true if a letter of `bytes` bytes can be stored: it must fit the part of one of
-    /// `shards` shards.
-    pub(crate) fn admit(self, bytes: usize, shards: u8) -> bool {
-        self.letters > 0 && bytes <= self.bytes / usize::from(shards.max(1))
-    }
-}
-
-/// Returns true if a topic is reserved for the broker. A client's PUBLISH to such a topic is not
-/// routed. The message is dropped and counted, unless the topic is a request of the client.
-#[inline]
-pub(crate) fn is_reserved(topic: &str) -> bool {
-    topic.starts_with('$') && is_own(topic)
-}
-
-#[cold]
-fn is_own(topic: &str) -> bool {
-    ["$SYS", "$dead", "$homing", "$delayed", "$share"]
-        .iter()
-        .any(|own| topic.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
 }

@@ -2,6 +2,7 @@
 
 use crate::events::recent_drops::RecentDrops;
 use crate::events::refusals::Refusals;
+use crate::letters::stored_letters::StoredLetters;
 use crate::login::access_rules::AccessRules;
 use crate::mqtt::message::Message;
 use crate::routing::router::Router;
@@ -14,7 +15,6 @@ use crate::shard::clients::connection::Connection;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::features::delayed::Delayed;
 use crate::shard::features::letter_keeping;
-use crate::shard::features::stored_letters::StoredLetters;
 use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 

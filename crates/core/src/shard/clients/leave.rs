@@ -10,13 +10,13 @@ use crate::session::Violation;
 use crate::session::publish_refusal;
 use crate::session::will::{Ending, WillTime};
 use crate::shard::Shard;
-use crate::shard::clients::client_table::hash;
 use crate::shard::clients::connection::Leaves;
 use crate::shard::clients::ended_session::EndedSession;
 use crate::shard::clients::rates;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::clients::wills::DueWill;
 use crate::shard::observe::notes::request_of;
+use crate::slots::client_table::hash;
 use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 

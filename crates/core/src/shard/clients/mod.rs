@@ -4,7 +4,6 @@
 pub(crate) mod auth_exchange;
 pub(crate) mod bans;
 pub(crate) mod client;
-pub(crate) mod client_table;
 pub(crate) mod connect;
 pub mod connection;
 pub mod connection_view;

@@ -1,5 +1,6 @@
 //! Publishes the will of a session. The session may end in the same step.
 
+use crate::durability::publication::{Publication, expires};
 use crate::events::refusals::RefusedKind;
 use crate::mqtt::message::Parts;
 use crate::mqtt::owner::Owner;
@@ -11,7 +12,6 @@ use crate::session::drops::DropReason;
 use crate::shard::Shard;
 use crate::shard::admission::{Change, Want};
 use crate::shard::core::Core;
-use crate::shard::delivery::publication::{Publication, expires};
 use crate::slots::SessionId;
 use crate::time::Instant;
 use std::sync::Arc;

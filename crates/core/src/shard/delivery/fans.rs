@@ -29,7 +29,7 @@ pub(crate) struct Fan {
     pub gate: Option<ReportTo>,
     pub body: Option<Rc<Body>>,
     /// True if one commit covers all deliveries
-    /// ([`Publication::atomic`](crate::shard::delivery::publication::Publication)).
+    /// ([`Publication::atomic`](crate::durability::publication::Publication)).
     pub atomic: bool,
     pub transaction: Option<TransactionNumber>,
     /// The mark of the message if it was retained with this publication.

@@ -1,5 +1,6 @@
 //! Takes apart the peer batches that come from other shards, and answers them.
 
+use crate::durability::publication::Publication;
 use crate::mqtt::outcome::Outcome;
 use crate::peers::barrier::AfterBarrier;
 use crate::peers::peer_batch::{Item, ReportTo, SharedMessage};
@@ -11,7 +12,6 @@ use crate::shard::Shard;
 use crate::shard::clients::pause::Pause;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin};
-use crate::shard::delivery::publication::Publication;
 use crate::shard::share::SharedDelivery;
 use crate::shard::subscriptions::routes::deliver_matches;
 use crate::time::Instant;

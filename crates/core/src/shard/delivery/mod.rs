@@ -8,5 +8,4 @@ pub(crate) mod inbound;
 pub(crate) mod operator_publish;
 pub(crate) mod own_messages;
 pub(crate) mod own_publications;
-pub(crate) mod publication;
 pub(crate) mod publish;

@@ -2,6 +2,7 @@
 //! receivers and the outcome are the same. The rules of the ACL are about clients, so they do not
 //! decide about it.
 
+use crate::durability::publication::{Publication, expires};
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::message::Parts;
 use crate::mqtt::outcome::Outcome;
@@ -13,7 +14,6 @@ use crate::session::drops::DropReason;
 use crate::shard::Shard;
 use crate::shard::admission::Change;
 use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin, Published};
-use crate::shard::delivery::publication::{Publication, expires};
 use crate::shard::delivery::publish::{TOO_LARGE, is_too_large, message_bytes, refused_as, refused_for_want};
 use crate::shard::features::delayed::is_delayed;
 use crate::time::Instant;

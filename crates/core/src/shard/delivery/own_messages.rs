@@ -1,5 +1,7 @@
 //! Messages of the broker's own: states, events, dead letters, last-disconnect records.
 
+use crate::durability::publication::Publication;
+use crate::letters::dead_letters::DeadLetter;
 use crate::mqtt::message::Parts;
 use crate::mqtt::packet::QoS;
 use crate::session::drops::{DropReason, Dropped};
@@ -7,8 +9,6 @@ use crate::session::trace_steps::{StepKind, cut};
 use crate::shard::Shard;
 use crate::shard::admission::Change;
 use crate::shard::delivery::own_publications::OwnProgress;
-use crate::shard::delivery::publication::Publication;
-use crate::shard::features::dead_letters::DeadLetter;
 use crate::shard::features::letter_keeping;
 use crate::time::Instant;
 

@@ -3,6 +3,7 @@
 //! Such a publication is routed at once if it fits into the turn. Otherwise it waits in [`Fans`],
 //! behind the others.
 
+use crate::durability::publication::Publication;
 use crate::mqtt::charge::Charge;
 use crate::mqtt::outcome::Outcome;
 use crate::peers::peer_batch::Publisher;
@@ -12,7 +13,6 @@ use crate::shard::core::Core;
 use crate::shard::delivery::fans::{
     DeliveryTurns, Fan, Fans, MatchExtent, OwnPublication, PublicationOrigin,
 };
-use crate::shard::delivery::publication::Publication;
 use crate::shard::subscriptions::routes::Routes;
 use crate::slots::SessionId;
 use crate::time::Instant;

@@ -1,5 +1,7 @@
 //! Handles a client's PUBLISH: checks, retained message, routing, acknowledgement.
 
+use crate::durability::gates::{Early, early};
+use crate::durability::publication::{Publication, Routed, expires};
 use crate::events::refusals::RefusedKind;
 use crate::login::access_rules::DeniedPublish;
 use crate::mqtt::audit::AuditTag;
@@ -20,8 +22,6 @@ use crate::shard::clients::connection::Connection;
 use crate::shard::clients::pause::Pause;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin, Published};
-use crate::shard::delivery::publication::{Publication, Routed, expires};
-use crate::shard::durability::gates::{Early, early};
 use crate::shard::features::delayed::{delayed_topic, is_delayed};
 use crate::shard::features::redelivery_request::{RequestedTimes, request_time};
 use crate::shard::turn::flow::Flow;

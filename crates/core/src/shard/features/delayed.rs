@@ -8,6 +8,8 @@
 //!
 //! A Message Expiry Interval counts from the publication, and the delay does not count.
 
+use crate::durability::publication::{Publication, expires};
+use crate::durability::read_requests::DelayedRequest;
 use crate::events::refusals::{RefusedKind, RefusedRequest};
 use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::expiry::lazy::Registered;
@@ -23,12 +25,10 @@ use crate::session::drops::{DropReason, Dropped};
 use crate::session::publish_refusal;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::Fans;
-use crate::shard::delivery::publication::{Publication, expires};
 use crate::shard::settings::OWN_DELAYED;
 use crate::shard::subscriptions::routes::Routes;
-use crate::shard::totals::Totals;
-use crate::shard::turn::effects::DelayedRequest;
 use crate::shard::turn::work::Job;
+use crate::shared::totals::Totals;
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -346,7 +346,7 @@ impl Delayed {
         let from = std::mem::replace(&mut self.read_until, until);
         self.reading_from = Some(from);
         let request = DelayedRequest { from: (from, DelayedNumber(0)), until, most: AT_ONCE };
-        core.durability.look_up(request, &mut core.effects);
+        core.durability.look_up(request, &mut core.effects.reads);
     }
 
     /// Takes in messages that were read from the store. The store returns messages of all shards,
@@ -368,7 +368,7 @@ impl Delayed {
         match more {
             Some((due, number)) => {
                 let from = (due, DelayedNumber(number.0 + 1));
-                core.effects.delayed.push(DelayedRequest { from, ..request });
+                core.effects.reads.delayed.push(DelayedRequest { from, ..request });
             }
             None => {
                 self.reading_from = None;

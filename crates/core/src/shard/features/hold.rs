@@ -9,6 +9,7 @@
 //! The number of held messages is bounded, because each publisher has at most Receive Maximum
 //! unacknowledged messages.
 
+use crate::durability::publication::Publication;
 use crate::mqtt::outcome::Outcome;
 use crate::peers::peer_batch::{Offered, ReportTo};
 use crate::session::drops::{DropReason, Dropped};
@@ -17,7 +18,6 @@ use crate::shard::Shard;
 use crate::shard::clients::ended_session::EndedSession;
 use crate::shard::clients::session_entry::HeldMessage;
 use crate::shard::core::Core;
-use crate::shard::delivery::publication::Publication;
 use crate::shard::share::SharedDelivery;
 use crate::slots::SessionId;
 use crate::time::Instant;

@@ -1,11 +1,11 @@
 //! Dead letters enter and leave the stored letters of a shard, each with its record.
 
+use crate::letters::dead_letters::DeadLetter;
 use crate::mqtt::message::Message;
 use crate::persistence::letter::{LetterPlace, StoredLetter, letter_size};
 use crate::persistence::records::Record;
 use crate::session::drops::DropReason;
 use crate::shard::core::Core;
-use crate::shard::features::dead_letters::DeadLetter;
 use crate::time::Instant;
 use std::sync::Arc;
 

@@ -3,19 +3,15 @@
 //! | file | concern |
 //! |---|---|
 //! | `delayed` | messages that are published at a later time |
-//! | `dead_letters` | dropped messages that are published under `$dead/` |
-//! | `stored_letters` | dead letters that stay until an operator acts on them |
 //! | `letter_keeping` | how they enter and leave, with their records |
 //! | `hold` | the queue policy `hold`: messages that wait for room in a full queue |
 //! | `orphaned_queues` | shared messages that an ended session left and another member may take |
 //! | [`unanswered`] | the answers to messages that operators published |
 //! | `redelivery_request` | requests of a client about its own redelivery |
 
-pub(crate) mod dead_letters;
 pub mod delayed;
 pub(crate) mod hold;
 pub(crate) mod letter_keeping;
 pub(crate) mod orphaned_queues;
 pub(crate) mod redelivery_request;
-pub(crate) mod stored_letters;
 pub mod unanswered;

@@ -4,9 +4,12 @@
 //! the connection or the mark of the delivery, and nothing here is called. Only a PUBLISH that is
 //! refused or delayed costs a call then.
 
+use crate::durability::gates::Durability;
+use crate::durability::publication::Publication;
 use crate::events::client_events::{ClientEvent, Occurrence};
 use crate::events::drop_reports::{DropReceiver, DropReports};
 use crate::events::trace::{LONGEST_CLIENT_ID, TraceWatch, TracedPayloads};
+use crate::letters::dead_letters::{DeadLetter, DeadLetters};
 use crate::mqtt::audit::AuditTag;
 use crate::mqtt::codec::property;
 use crate::mqtt::message::Message;
@@ -19,11 +22,8 @@ use crate::session::drops::{DropReason, Dropped};
 use crate::session::trace_steps::{NotedPackets, StepKind, TraceStep, TraceSteps, cut};
 use crate::shard::clients::connections::Connections;
 use crate::shard::clients::sessions::Sessions;
-use crate::shard::delivery::publication::Publication;
-use crate::shard::durability::gates::Durability;
-use crate::shard::features::dead_letters::{DeadLetter, DeadLetters};
-use crate::shard::shared_state::SharedState;
 use crate::shard::turn::effects::Effects;
+use crate::shared::SharedState;
 use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::borrow::Cow;

@@ -1,11 +1,11 @@
 //! Shared messages that a peer sent to this shard.
 
+use crate::durability::publication::Publication;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::peers::peer_batch::{Offered, ReportTo, SharedMessage};
 use crate::session::drops::{DropReason, Dropped};
 use crate::shard::core::Core;
-use crate::shard::delivery::publication::Publication;
 use crate::shard::share::SharedDelivery;
 use crate::shard::share::offer::offer_chosen;
 use crate::shard::subscriptions::routes::Routes;

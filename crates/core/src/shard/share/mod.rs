@@ -48,13 +48,13 @@ mod hold;
 mod offer;
 mod orphaned;
 
+use crate::durability::publication::{Publication, Routed};
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::peers::peer_batch::{Offered, Readers, ReportTo, Round};
 use crate::routing::subscription_tree::{GroupId, ShardSet};
 use crate::session::drops::{DropReason, Dropped};
 use crate::shard::core::Core;
-use crate::shard::delivery::publication::{Publication, Routed};
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 use hold::HolderIn;

@@ -1,12 +1,12 @@
 //! Messages that an ended session owes to its group.
 
+use crate::durability::publication::Publication;
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::peers::peer_batch::{Offered, Readers, ReportTo, SharedMessage};
 use crate::session::drops::{DropReason, Dropped};
 use crate::shard::core::Core;
-use crate::shard::delivery::publication::Publication;
 use crate::shard::share::offer::{GroupRoom, SharedDelivery, WantedRoom};
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;

@@ -1,6 +1,8 @@
 //! The routes of a shard: from a publication to its receivers in this shard, at the peers and in
 //! shared groups. The shard's subscriptions are inserted and removed here too.
 
+use crate::durability::publication::merge;
+use crate::durability::publication::{Publication, Routed, Target};
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::owner::Owner;
 use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
@@ -18,8 +20,6 @@ use crate::session::drops::DropReason;
 use crate::shard::admission::Change;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent};
-use crate::shard::delivery::publication::merge;
-use crate::shard::delivery::publication::{Publication, Routed, Target};
 use crate::shard::features::orphaned_queues::OrphanedQueues;
 use crate::slots::SessionId;
 use crate::time::Instant;

@@ -8,6 +8,7 @@
 //! session SUBACK promises the retained messages, so SUBACK waits in the outbox until the last
 //! portion is committed.
 
+use crate::durability::session_records::record_delivery;
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::QoS;
@@ -21,7 +22,6 @@ use crate::session::outbound::queue::Delivery;
 use crate::shard::Shard;
 use crate::shard::admission::Change;
 use crate::shard::core::Core;
-use crate::shard::durability::session_records::record_delivery;
 use crate::shard::features::redelivery_request::granted_message;
 use crate::shard::turn::work::Job;
 use crate::slots::{ConnectionId, SessionId};

@@ -4,16 +4,15 @@
 //! them through the trait [`Io`](crate::shard::turn::io::Io), in the order that `io.rs` documents.
 //! An event never holds a payload or a password.
 
+use crate::durability::read_requests::ReadRequests;
 use crate::events::client_events::ClientEvent;
 use crate::expiry::deadline::Registration;
 use crate::login::authentication::AuthRequest;
 use crate::peers::peer_batch::PeerBatch;
-use crate::persistence::records::{BodyNumber, DelayedNumber, EntryNumber};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::trace_steps::TraceSteps;
 use crate::shard::features::unanswered::PublicationAnswer;
-use crate::slots::{ConnectionId, SessionId};
-use crate::time::Instant;
+use crate::slots::ConnectionId;
 
 /// Bytes that a turn appends to outboxes before they are flushed and more is read.
 const MUCH: usize = 256 * 1024;
@@ -34,10 +33,8 @@ pub struct Effects {
     pub registrations: Vec<Registration>,
     /// Sealed batches, at most one for each peer.
     pub peer_batches: Vec<(ShardId, PeerBatch)>,
-    /// Paged-out entries to read back from the store.
-    pub pages: Vec<PageRequest>,
-    /// Delayed messages to read back from the store.
-    pub delayed: Vec<DelayedRequest>,
+    /// What is to be read back from the store.
+    pub reads: ReadRequests,
     /// CONNECT packets that the authenticator decides.
     pub auth_requests: Vec<AuthRequest>,
     /// True if stored retained messages changed. The changes go to the store before this turn's
@@ -91,31 +88,11 @@ impl Effects {
             && self.resume.is_empty()
             && self.registrations.is_empty()
             && self.peer_batches.is_empty()
-            && self.pages.is_empty()
-            && self.delayed.is_empty()
+            && self.reads.pages.is_empty()
+            && self.reads.delayed.is_empty()
             && self.auth_requests.is_empty()
             && self.events.is_empty()
             && self.trace.is_empty()
             && self.answered.is_empty()
     }
-}
-
-/// A request for entries of a session's queue.
-#[derive(Debug, PartialEq, Eq)]
-pub struct PageRequest {
-    /// The session.
-    pub session: SessionId,
-    /// The entries, in the order of the queue, with their bodies.
-    pub wanted: Vec<(EntryNumber, BodyNumber)>,
-}
-
-/// A request for delayed messages that are due from `from` on and before `until`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DelayedRequest {
-    /// The time and number of the first message.
-    pub from: (Instant, DelayedNumber),
-    /// The end of the time span, exclusive.
-    pub until: Instant,
-    /// Maximum number of messages.
-    pub most: usize,
 }

@@ -24,6 +24,8 @@
 //!    6. Register deadlines, ask the authenticator, read connections that are about to be taken over,
 //!       resume paused connections, answer operators.
 
+use crate::durability::gates::SealTime;
+use crate::durability::read_requests::{DelayedRequest, PageRequest};
 use crate::events::client_events::{ClientEvent, DisconnectCause};
 use crate::expiry::deadline::Registration;
 use crate::login::authentication::AuthRequest;
@@ -39,13 +41,12 @@ use crate::shard::clients::pause::Pause;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{Fans, PublicationOrigin};
 use crate::shard::delivery::own_messages::{keep_last_disconnect, publish_dead_letters};
-use crate::shard::durability::commits::{go_on_with_commit, release_finished};
-use crate::shard::durability::gates::SealTime;
 use crate::shard::features::hold;
 use crate::shard::features::unanswered::PublicationAnswer;
 use crate::shard::reconfigure;
 use crate::shard::rules::access_change::{QueueCheck, walk_after_change};
-use crate::shard::turn::effects::{DelayedRequest, Effects, PageRequest};
+use crate::shard::turn::commits::{go_on_with_commit, release_finished};
+use crate::shard::turn::effects::Effects;
 use crate::shard::turn::work::Job;
 use crate::shard::{ReadProgress, Shard};
 use crate::slots::ConnectionId;
@@ -342,8 +343,8 @@ fn send_to_store(now: Instant, shard: &mut Shard, io: &mut impl Io) {
     if let Some(batch) = seal_batch(now, shard) {
         io.commit(batch);
     }
-    shard.core.effects.pages.drain(..).for_each(|request| io.read_page(request));
-    shard.core.effects.delayed.drain(..).for_each(|request| io.read_delayed(request));
+    shard.core.effects.reads.pages.drain(..).for_each(|request| io.read_page(request));
+    shard.core.effects.reads.delayed.drain(..).for_each(|request| io.read_delayed(request));
 }
 
 /// Seals the batch of new records, if it has to be committed.

@@ -7,6 +7,7 @@
 //! The rest becomes a `Job` (`work.rs`), which continues in the next run of the flusher. `io.rs`
 //! has the order in which a turn carries out its effects.
 
+pub(crate) mod commits;
 pub mod effects;
 pub(crate) mod flow;
 pub mod io;

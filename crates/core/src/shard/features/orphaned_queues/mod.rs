@@ -28,6 +28,7 @@
 
 mod settling;
 
+use crate::durability::publication::Publication;
 use crate::login::access_rules::AccessRules;
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::message::Message;
@@ -36,7 +37,6 @@ use crate::persistence::records::SessionKey;
 use crate::persistence::rows::{NewDelivery, PagedOut};
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::core::Core;
-use crate::shard::delivery::publication::Publication;
 use crate::shard::share::{PeerOffers, WantedRoom};
 use crate::slots::{Id, SessionId};
 use crate::time::Instant;

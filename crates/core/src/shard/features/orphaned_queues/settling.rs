@@ -1,6 +1,7 @@
 //! Settles the orphaned queues: takes in messages of ended sessions, and offers them to the groups.
 
 use super::{Blocked, OrphanedMessage, OrphanedQueue, OrphanedQueues};
+use crate::durability::read_requests::PageRequest;
 use crate::events::drop_reports::DropReceiver;
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
@@ -15,7 +16,6 @@ use crate::shard::clients::ended_session::EndedSession;
 use crate::shard::core::Core;
 use crate::shard::share::{PeerOffers, SharedDelivery, WantedRoom};
 use crate::shard::subscriptions::routes::Routes;
-use crate::shard::turn::effects::PageRequest;
 use crate::slots::{Id, SessionId};
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -165,7 +165,7 @@ impl Routes {
             self.orphaned_queues.reserved.set(bytes);
             self.orphaned_queues.waiting.push_front(orphaned_queue);
             self.orphaned_queues.is_reading = true;
-            return core.durability.read_back(request, &mut core.effects);
+            return core.durability.read_back(request, &mut core.effects.reads);
         }
     }
 

@@ -40,24 +40,24 @@ fn spread(half: u32) -> u64 {
 }
 
 impl ClientTable {
-    pub(in crate::shard) fn new() -> ClientTable {
+    pub(crate) fn new() -> ClientTable {
         ClientTable { tables: (0..TABLES).map(|_| HashTable::new()).collect(), len: 0 }
     }
 
-    pub(in crate::shard) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Returns the slot of a client's session. `is_it` returns true for the slot of a session that
     /// has this client identifier.
-    pub(in crate::shard) fn find(&self, client_id: &str, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+    pub(crate) fn find(&self, client_id: &str, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let hash = hash(client_id);
         let is_it = |place: &Place| place.hash == hash as u32 && is_it(place.slot);
         self.tables.get(table(hash))?.find(spread(hash as u32), is_it).map(|place| place.slot)
     }
 
     /// Adds the session of a client that has none.
-    pub(in crate::shard) fn insert(&mut self, client_id: &str, id: SessionId) {
+    pub(crate) fn insert(&mut self, client_id: &str, id: SessionId) {
         let hash = hash(client_id);
         if let Some(table) = self.tables.get_mut(table(hash)) {
             let place = Place { slot: id.slot, hash: hash as u32 };
@@ -67,7 +67,7 @@ impl ClientTable {
     }
 
     /// Removes the session of a client.
-    pub(in crate::shard) fn remove(&mut self, client_id: &str, id: SessionId) {
+    pub(crate) fn remove(&mut self, client_id: &str, id: SessionId) {
         let hash = hash(client_id);
         if let Some(table) = self.tables.get_mut(table(hash))
             && let Ok(entry) = table.find_entry(spread(hash as u32), |place| place.slot == id.slot)

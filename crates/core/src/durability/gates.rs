@@ -13,6 +13,7 @@
 //! A gate opens with the commit of its batch. The gate of a QoS 1 message can open before: when
 //! every receiver has finished the message, its storage is not needed any more.
 
+use crate::durability::read_requests::{DelayedRequest, PageRequest, ReadRequests};
 use crate::mqtt::charge::{Budget, Charge, Recount, Recounted};
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
@@ -24,7 +25,6 @@ use crate::persistence::write_buffer::{GateNumber, WriteBuffer};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::sender::Sender;
 use crate::session::policy::SendPolicy;
-use crate::shard::turn::effects::{DelayedRequest, Effects, PageRequest};
 use crate::slots::{ConnectionId, SessionId};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -255,8 +255,8 @@ impl Durability {
     }
 
     /// Handles the commit of all batches up to `lsn`. Requests that waited for the commit go into
-    /// the effects. [`Self::next_opened`] has the gates that open.
-    pub(crate) fn committed(&mut self, lsn: Lsn, effects: &mut Effects) {
+    /// `reads`. [`Self::next_opened`] has the gates that open.
+    pub(crate) fn committed(&mut self, lsn: Lsn, reads: &mut ReadRequests) {
         let Some(stored) = &mut self.stored else { return };
         stored.write_buffer.committed(lsn);
         stored.to_release.extend(stored.gated_until_commit.drain(..));
@@ -264,10 +264,10 @@ impl Durability {
             stored.ended.retain(|_, waits| *waits > lsn);
         }
         while let Some((_, request)) = stored.pages.pop_front_if(|(waits, _)| *waits <= lsn) {
-            effects.pages.push(request);
+            reads.pages.push(request);
         }
         if let Some((_, request)) = stored.look_up.take_if(|(waits, _)| *waits <= lsn) {
-            effects.delayed.push(request);
+            reads.delayed.push(request);
         }
     }
 
@@ -314,7 +314,7 @@ impl Durability {
         id: SessionId,
         sender: &mut Sender,
         budget: &Budget,
-        effects: &mut Effects,
+        reads: &mut ReadRequests,
     ) {
         let Some(stored) = &mut self.stored else { return };
         let Some(queue) = sender.queue.get_mut().filter(|queue| queue.wants_page()) else { return };
@@ -332,26 +332,26 @@ impl Durability {
             return;
         }
         if let Some(wanted) = queue.next_page() {
-            self.read_back(PageRequest { session: id, wanted }, effects);
+            self.read_back(PageRequest { session: id, wanted }, reads);
         }
     }
 
     /// Requests a page when everything recorded so far is committed.
-    pub(crate) fn read_back(&mut self, request: PageRequest, effects: &mut Effects) {
+    pub(crate) fn read_back(&mut self, request: PageRequest, reads: &mut ReadRequests) {
         let Some(stored) = &mut self.stored else { return };
         stored.pages_requested += 1;
         match stored.write_buffer.pending() {
             Some(lsn) => stored.pages.push_back((lsn, request)),
-            None => effects.pages.push(request),
+            None => reads.pages.push(request),
         }
     }
 
     /// Requests delayed messages when everything recorded so far is committed.
-    pub(crate) fn look_up(&mut self, request: DelayedRequest, effects: &mut Effects) {
+    pub(crate) fn look_up(&mut self, request: DelayedRequest, reads: &mut ReadRequests) {
         let Some(stored) = &mut self.stored else { return };
         match stored.write_buffer.pending() {
             Some(lsn) => stored.look_up = Some((lsn, request)),
-            None => effects.delayed.push(request),
+            None => reads.delayed.push(request),
         }
     }
 
@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn a_gate_opens_with_the_commit_of_the_batch_that_it_was_made_in() {
-        let (mut durability, mut effects) = (durability(), Effects::default());
+        let (mut durability, mut reads) = (durability(), ReadRequests::default());
         assert!(!durability.gate_answer(gate(0), Outcome::Taken), "nothing is recorded");
         let mut sealed = Vec::new();
         for index in 1..=2 {
@@ -457,7 +457,7 @@ mod tests {
             assert!(durability.seal(SealTime::AtOnce).is_some());
         }
         for lsn in sealed {
-            durability.committed(lsn, &mut effects);
+            durability.committed(lsn, &mut reads);
             assert!(matches!(durability.next_opened(), Some(Opened::ReportTo(_))));
             assert!(durability.next_opened().is_none());
         }
@@ -466,28 +466,28 @@ mod tests {
 
     #[test]
     fn a_page_is_requested_when_the_records_before_it_are_committed() {
-        let (mut durability, mut effects) = (durability(), Effects::default());
+        let (mut durability, mut reads) = (durability(), ReadRequests::default());
         let request = || PageRequest { session: SessionId::new(1, 0), wanted: Vec::new() };
         durability.begin();
         let lsn = durability.pending();
-        durability.read_back(request(), &mut effects);
-        assert!(effects.pages.is_empty() && durability.is_reading());
+        durability.read_back(request(), &mut reads);
+        assert!(reads.pages.is_empty() && durability.is_reading());
         assert!(durability.seal(SealTime::AtOnce).is_some());
-        durability.committed(lsn.expect("a batch"), &mut effects);
-        assert_eq!(effects.pages, [request()]);
+        durability.committed(lsn.expect("a batch"), &mut reads);
+        assert_eq!(reads.pages, [request()]);
         durability.page_came();
         assert!(!durability.is_reading());
     }
 
     #[test]
     fn a_session_is_ending_until_its_end_is_committed() {
-        let (mut durability, mut effects) = (durability(), Effects::default());
+        let (mut durability, mut reads) = (durability(), ReadRequests::default());
         durability.begin();
         durability.session_ended(7);
         let lsn = durability.pending().expect("a batch");
         assert!(durability.is_ending(7) && !durability.is_ending(8));
         assert!(durability.seal(SealTime::AtOnce).is_some());
-        durability.committed(lsn, &mut effects);
+        durability.committed(lsn, &mut reads);
         assert!(!durability.is_ending(7));
     }
 }

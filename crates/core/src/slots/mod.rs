@@ -1,6 +1,8 @@
 //! Dense slots with generations. An id is cheap to copy, and never reaches a later value in the
 //! same slot.
 
+pub(crate) mod client_table;
+
 use std::fmt;
 use std::marker::PhantomData;
 

@@ -1,5 +1,7 @@
 //! Recovery rebuilds the sessions and queues of the broker's end from the store.
 
+pub mod placement;
+
 use crate::access::grant::SessionRules;
 use crate::access::identity::{Identity, IdentitySource};
 use crate::login::access_rules::AccessRules;

@@ -1,6 +1,8 @@
 //! Releases after a commit: outboxes, tickets, publishers' acknowledgements; and pages read back
 //! from the store.
 
+use crate::durability::gates::{Opened, Waits};
+use crate::durability::read_requests::PageRequest;
 use crate::mqtt::outcome::Outcome;
 use crate::peers::peer_batch::ReportTo;
 use crate::persistence::records::{Lsn, ReadEntry};
@@ -8,9 +10,7 @@ use crate::session::inbound::AckToken;
 use crate::shard::Shard;
 use crate::shard::clients::pause::Pause;
 use crate::shard::core::Core;
-use crate::shard::durability::gates::{Opened, Waits};
 use crate::shard::rules::access_change::QueueCheck;
-use crate::shard::turn::effects::PageRequest;
 use crate::shard::turn::work::Job;
 use crate::slots::SessionId;
 use crate::time::Instant;
@@ -47,7 +47,7 @@ impl Shard {
         if core.tracer.is_on() {
             core.recorder().add_commits(now, lsn);
         }
-        core.durability.committed(lsn, &mut core.effects);
+        core.durability.committed(lsn, &mut core.effects.reads);
         core.peers.committed(lsn);
         // A job that is left from an earlier commit goes on with this one.
         if !core.durability.set_opening(true) {

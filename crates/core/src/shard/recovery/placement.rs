@@ -9,8 +9,8 @@ use crate::persistence::records::{
 };
 use crate::routing::subscription_tree::ShardId;
 use crate::shard::clients::connect::shard_of;
-use crate::shard::durability::recovery::InFlightRead;
 use crate::shard::features::delayed::owner;
+use crate::shard::recovery::InFlightRead;
 use crate::time::Instant;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -67,7 +67,7 @@ pub fn repartition(recovered: &mut Recovered, shards: u8) -> Vec<BodyCopy> {
 }
 
 /// Returns the recovered state of each shard. `in_flight` has the messages that were read for the
-/// entries of [`crate::shard::durability::recovery::in_flight`]. `recovered` has all delayed
+/// entries of [`crate::shard::recovery::in_flight`]. `recovered` has all delayed
 /// messages that are due before `read_until`.
 pub fn share_out(
     recovered: Recovered,

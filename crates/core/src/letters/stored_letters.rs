@@ -21,11 +21,27 @@ use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
 use crate::persistence::records::Record;
 use crate::persistence::write_buffer::WriteBuffer;
 use crate::routing::subscription_tree::ShardSet;
-use crate::shard::settings::LetterLimits;
-use crate::shard::totals::{Total, Totals};
+use crate::shared::totals::{Total, Totals};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+
+/// The limits of stored dead letters, for all shards together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LetterLimits {
+    /// Maximum number of letters; 0 if none is stored.
+    pub letters: usize,
+    /// Maximum bytes.
+    pub bytes: usize,
+}
+
+impl LetterLimits {
+    /// Returns true if a letter of `bytes` bytes can be stored: it must fit the part of one of
+    /// `shards` shards.
+    pub(crate) fn admit(self, bytes: usize, shards: u8) -> bool {
+        self.letters > 0 && bytes <= self.bytes / usize::from(shards.max(1))
+    }
+}
 
 /// Bytes of an entry in the tree, if each node is half full.
 const ENTRY: usize = 48;
@@ -65,7 +81,7 @@ impl StoredLetters {
     }
 
     /// Returns the time of the newest letter, in milliseconds since 1970; 0 without letters.
-    pub(super) fn newest_ms(&self) -> u64 {
+    pub(crate) fn newest_ms(&self) -> u64 {
         self.letters.last_key_value().map_or(0, |(place, _)| place.dropped_ms)
     }
 
@@ -77,7 +93,7 @@ impl StoredLetters {
     }
 
     /// Adds a letter, without a record.
-    pub(super) fn insert(&mut self, letter: Arc<StoredLetter>, totals: &Totals) {
+    pub(crate) fn insert(&mut self, letter: Arc<StoredLetter>, totals: &Totals) {
         let size = letter.size();
         totals.letters.add(1);
         totals.letter_bytes.add(size);
@@ -107,7 +123,7 @@ impl StoredLetters {
 
     /// Drops and counts the oldest letters of this shard while all letters exceed a bound, and this
     /// shard exceeds its part of the same bound. Drops [`DROPPED_AT_ONCE`] letters at most.
-    pub(super) fn drop_oldest(
+    pub(crate) fn drop_oldest(
         &mut self,
         limits: LetterLimits,
         shards: u8,
@@ -129,7 +145,7 @@ impl StoredLetters {
     }
 
     /// Returns the number of the next letter of the shard `here`.
-    pub(super) fn next_number(&mut self, here: u8, store: Option<&Rc<WriteBuffer>>) -> LetterNumber {
+    pub(crate) fn next_number(&mut self, here: u8, store: Option<&Rc<WriteBuffer>>) -> LetterNumber {
         if let Some(write_buffer) = store {
             return write_buffer.letter_number();
         }

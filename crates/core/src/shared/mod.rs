@@ -1,11 +1,13 @@
 //! The state that all shards of a broker share.
 
+pub mod totals;
+
 use crate::login::debts::Debts;
 use crate::mqtt::charge::Budget;
 use crate::named_enum::named_enum;
 use crate::routing::retained::Retained;
 use crate::routing::shares::ShareRules;
-use crate::shard::totals::Totals;
+use crate::shared::totals::Totals;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -7,14 +7,14 @@
 //! expired message would expire at once. A dead letter that is dropped makes no other dead letter.
 
 use crate::events::drop_reports::DropReceiver;
+use crate::letters::stored_letters::StoredLetters;
 use crate::mqtt::codec::property;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::{Property, QoS, ReasonCode};
+use crate::mqtt::topic::is_reserved;
 use crate::mqtt::topic::{begins_with_dollar, escape_level};
 use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
 use crate::session::drops::{DropReason, Dropped, Sent};
-use crate::shard::features::stored_letters::StoredLetters;
-use crate::shard::settings::is_reserved;
 use crate::time::Instant;
 use std::collections::VecDeque;
 

@@ -6,13 +6,13 @@
 //! participant to the same transaction. The store commits all parts as one when the last of them
 //! has come.
 
+use crate::durability::gates::{Durability, early};
+use crate::durability::publication::Publication;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::PacketId;
 use crate::peers::outbound::Readiness;
 use crate::persistence::records::{SessionKey, TransactionNumber};
 use crate::routing::subscription_tree::ShardId;
-use crate::shard::delivery::publication::Publication;
-use crate::shard::durability::gates::{Durability, early};
 
 impl Durability {
     /// Adds a participant to the transaction of an atomic publication, and returns the transaction.
