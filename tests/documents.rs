@@ -187,7 +187,7 @@ fn every_alert_has_a_first_step() {
 /// refusal, but for retained messages that expire: `docs/dead-letters.md` says that each drop is
 /// logged. A new place must report what it counts, or that page must name it.
 const COUNTED: [(&str, usize); 6] = [
-    ("clients/leave.rs", 2),
+    ("clients/wills.rs", 2),
     ("core.rs", 2),
     // The caller gets the reason.
     ("delivery/operator_publish.rs", 1),

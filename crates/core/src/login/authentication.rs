@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-/// A request to the authenticator. The decision goes to [`crate::shard::Shard::authenticated`].
+/// A request to the authenticator. The decision comes back as an input of the shard.
 #[derive(Debug)]
 pub struct AuthRequest {
     /// The connection that waits.

@@ -20,7 +20,7 @@ impl Shard {
     /// a peer.
     pub(crate) fn answer_gate(&mut self, now: Instant, gate: ReportTo, outcome: Outcome) {
         match gate {
-            ReportTo::Here { session, token } => answer_publisher(now, session, token, outcome, self),
+            ReportTo::Here { session, token } => answer_session(now, session, token, outcome, self),
             ReportTo::OrphanedQueue => self.routes.orphaned_queue_answered(now, outcome, &mut self.core),
             ReportTo::Operator(number) => {
                 self.core.unanswered.answer(number, outcome, &mut self.core.effects);
@@ -59,7 +59,7 @@ impl Shard {
 
 /// Gives the outcome of one gate to the publisher's acknowledgement. Sends the acknowledgements
 /// that are due then.
-fn answer_publisher(now: Instant, session: SessionId, token: AckToken, outcome: Outcome, shard: &mut Shard) {
+fn answer_session(now: Instant, session: SessionId, token: AckToken, outcome: Outcome, shard: &mut Shard) {
     let Some(mut client) = shard.core.client_of(session) else {
         // Without a connection, due acknowledgements are discarded. The client sends its
         // PUBLISH again when it returns.
