@@ -81,7 +81,7 @@ impl Shard {
         core.durability.committed(lsn, &mut core.effects);
         core.peers.committed(lsn);
         // A job that is left from an earlier commit goes on with this one.
-        if !core.durability.set_opening(true) {
+        if !core.durability.begin_opening() {
             let left = self.go_on_with_commit(now);
             self.work.later(left);
         }
@@ -103,7 +103,7 @@ impl Shard {
                 return Some(Job::Committed);
             }
         }
-        self.core.durability.set_opening(false);
+        self.core.durability.end_opening();
         None
     }
 

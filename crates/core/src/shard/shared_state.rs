@@ -2,8 +2,8 @@
 
 use crate::mqtt::charge::Budget;
 use crate::named_enum::named_enum;
+use crate::routing::limit_shares::ShareRules;
 use crate::routing::retained::Retained;
-use crate::routing::shares::ShareRules;
 use crate::shard::clients::debts::Debts;
 use crate::shard::totals::Totals;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};

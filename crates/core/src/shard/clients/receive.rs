@@ -19,6 +19,7 @@ use crate::shard::clients::read_ahead;
 use crate::shard::clients::slots::ConnectionId;
 use crate::shard::core::Core;
 use crate::shard::delivery::publish::ClientPublish;
+use crate::shard::features::hold;
 use crate::shard::login::auth_exchange;
 use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
 use crate::shard::subscriptions::subscribe::FilterChange;
@@ -316,7 +317,10 @@ impl Shard {
         let change = FilterChange { now, connection: id, session: session_id };
         match action {
             Action::None => {
-                self.after_acknowledgement(now, session_id, holds);
+                if holds {
+                    hold::admit(now, session_id, self);
+                }
+                self.after_acknowledgement(now, session_id);
                 Flow::Continue
             }
             Action::Subscribe(subscribe) => change.subscribe(&subscribe, self),

@@ -15,7 +15,8 @@ use crate::time::Instant;
 impl Shard {
     /// Publishes a retained message of the broker's own, at QoS 0.
     pub fn publish_own(&mut self, now: Instant, topic: &str, payload: &[u8]) {
-        let mut publication = Publication::new(own_parts(topic, payload, true), None, self.core.here);
+        let mut publication =
+            Publication::new(Parts { retain: true, ..own_parts(topic, payload) }, None, self.core.here);
         self.routes.retain(now, &mut publication, None, None, &mut self.core);
         self.fans.route_own(now, &mut publication, None, &mut self.routes, &mut self.core);
     }
@@ -23,7 +24,7 @@ impl Shard {
     /// Publishes a message of the broker's own, not retained. At QoS 0 no receiver can be overdue
     /// with it, so an event about a client never causes another event.
     pub fn announce(&mut self, now: Instant, topic: &str, payload: &[u8]) {
-        let mut publication = Publication::new(own_parts(topic, payload, false), None, self.core.here);
+        let mut publication = Publication::new(own_parts(topic, payload), None, self.core.here);
         self.fans.route_own(now, &mut publication, None, &mut self.routes, &mut self.core);
     }
 
@@ -102,8 +103,9 @@ impl Shard {
     }
 }
 
-/// Returns a message of the broker's own at QoS 0, without a Message Expiry Interval.
-pub(in crate::shard) fn own_parts<'a>(topic: &'a str, payload: &'a [u8], retain: bool) -> Parts<'a> {
+/// Returns a message of the broker's own at QoS 0, not retained, and without a Message Expiry
+/// Interval.
+pub(in crate::shard) fn own_parts<'a>(topic: &'a str, payload: &'a [u8]) -> Parts<'a> {
     let (qos, expires) = (QoS::AtMostOnce, Instant::NEVER);
-    Parts { qos, retain, expires, topic, forwarded: &[], payload }
+    Parts { qos, retain: false, expires, topic, forwarded: &[], payload }
 }

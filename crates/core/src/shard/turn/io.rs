@@ -26,6 +26,7 @@
 
 use crate::expiry::deadline::Registration;
 use crate::persistence::records::{Batch, RetainedRecord};
+use crate::persistence::write_buffer::SealTime;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbox::Outbox;
 use crate::session::trace_steps::TraceSteps;
@@ -33,7 +34,6 @@ use crate::shard::clients::connection::{Leaves, Phase};
 use crate::shard::clients::slots::ConnectionId;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{Fans, PublicationOrigin};
-use crate::shard::durability::gates::SealTime;
 use crate::shard::features::unanswered::PublicationAnswer;
 use crate::shard::login::authentication::AuthRequest;
 use crate::shard::observe::client_events::ClientEvent;
@@ -379,7 +379,7 @@ impl Shard {
         if self.fans.any() {
             // A large publication gets the steps left by the jobs, because other publications wait
             // for it.
-            self.core.turn.begin_publication(!self.work.is_empty());
+            self.core.turn.begin_publication(self.work.len());
             go_on_with_fans(now, self);
         }
         for _ in 0..self.work.len() {

@@ -74,14 +74,14 @@ impl Amount {
 
 /// The use of a limit by each client and each listener.
 #[derive(Debug, Default)]
-pub struct Shares {
+pub struct LimitShares {
     rules: ShareRules,
     clients: HashMap<Arc<Owner>, Amount, Keyed>,
     listeners: HashMap<Box<str>, Amount, Keyed>,
     charge: Charge,
 }
 
-impl Shares {
+impl LimitShares {
     /// Changes the rules. Messages above a new limit stay.
     pub fn limit(&mut self, rules: ShareRules) {
         self.rules = rules;
@@ -138,14 +138,14 @@ mod tests {
 
     const MOST: Amount = Amount { messages: 100, bytes: 10_000 };
 
-    fn shares(client: u16, listener: u16) -> Shares {
+    fn shares(client: u16, listener: u16) -> LimitShares {
         let listeners = vec![("guests".into(), listener)];
-        Shares { rules: ShareRules { client, listeners }, ..Shares::default() }
+        LimitShares { rules: ShareRules { client, listeners }, ..LimitShares::default() }
     }
 
     /// Returns the number of messages that are admitted.
-    fn fill(shares: &mut Shares, owner: &Arc<Owner>, bytes: usize) -> usize {
-        let admitted = |shares: &mut Shares| {
+    fn fill(shares: &mut LimitShares, owner: &Arc<Owner>, bytes: usize) -> usize {
+        let admitted = |shares: &mut LimitShares| {
             let is_admitted = shares.admits(owner, Amount::one(bytes), MOST);
             is_admitted.then(|| shares.add(Arc::clone(owner), bytes))
         };
