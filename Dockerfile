@@ -17,7 +17,7 @@ COPY benches benches
 ARG TARGETARCH
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,id=homing-$TARGETARCH,target=/build/target,sharing=locked \
-    touch src/main.rs src/lib.rs crates/core/src/lib.rs \
+    touch src/main.rs src/lib.rs crates/*/src/lib.rs \
     && cargo build --release --locked --bin homing \
     && cp target/release/homing /homing
 

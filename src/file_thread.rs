@@ -16,8 +16,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 thread_local! {
-    /// The place at which this thread notes its file, if it is a thread of [`FileThread`].
-    static NOTED: RefCell<Option<Arc<Mutex<Reading>>>> = const { RefCell::new(None) };
+    /// The read of this thread, for the name of its file, if it is a thread of [`FileThread`].
+    static NOTED: RefCell<Option<Arc<Mutex<FileRead>>>> = const { RefCell::new(None) };
 }
 
 /// The readers of one kind of file: one thread at a time. So reads that hang do not pile up.
@@ -26,7 +26,7 @@ pub struct FileThread {
     /// At most 15 bytes, because the kernel keeps no more.
     name: &'static str,
     limits: ReadLimits,
-    reading: Arc<Mutex<Reading>>,
+    reading: Arc<Mutex<FileRead>>,
 }
 
 /// The time that a caller waits.
@@ -56,7 +56,7 @@ impl ReadLimits {
 
 /// The read that is under way, if there is one.
 #[derive(Debug, Default)]
-struct Reading {
+struct FileRead {
     is_under_way: bool,
     /// The file that was opened last; empty if none was.
     file: PathBuf,
@@ -97,7 +97,7 @@ impl FileThread {
     /// Runs `read` on a thread, and returns its result. The system's file operations in it are to
     /// be announced with [`opens`], so that an error names the file.
     ///
-    /// A caller that stops waiting ends nothing: the read goes on, and keeps its place.
+    /// A caller that stops waiting ends nothing: the read goes on, and keeps its seat.
     ///
     /// # Errors
     /// The read takes too long, an earlier one is not done, or there is no thread for it.
@@ -105,13 +105,13 @@ impl FileThread {
         &self,
         read: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NotRead> {
-        let place = Place::take(&self.reading).map_err(NotRead::Busy)?;
+        let seat = ReadSeat::take(&self.reading).map_err(NotRead::Busy)?;
         let (done, result) = oneshot::channel();
         let work = move || {
-            NOTED.set(Some(Arc::clone(&place.0)));
+            NOTED.set(Some(Arc::clone(&seat.0)));
             let result = read();
             // Another read may begin once the caller has the result.
-            drop(place);
+            drop(seat);
             // The result of a late read is dropped here, and not on a thread that serves.
             drop(done.send(result));
         };
@@ -164,7 +164,7 @@ impl Drop for OpenedFile {
     }
 }
 
-fn note(change: impl FnOnce(&mut Reading)) {
+fn note(change: impl FnOnce(&mut FileRead)) {
     NOTED.with_borrow(|noted| {
         if let Some(reading) = noted {
             change(&mut lock(reading));
@@ -172,32 +172,32 @@ fn note(change: impl FnOnce(&mut Reading)) {
     });
 }
 
-/// The place of the one read. The place is given back when the read ends, also with a panic.
-struct Place(Arc<Mutex<Reading>>);
+/// The seat of the one read. The seat is given back when the read ends, also with a panic.
+struct ReadSeat(Arc<Mutex<FileRead>>);
 
-impl Place {
-    /// Takes the place.
+impl ReadSeat {
+    /// Takes the seat.
     ///
     /// # Errors
     /// Another read has it. Returns its file.
-    fn take(reading: &Arc<Mutex<Reading>>) -> Result<Place, PathBuf> {
+    fn take(reading: &Arc<Mutex<FileRead>>) -> Result<ReadSeat, PathBuf> {
         let mut one = lock(reading);
         if one.is_under_way {
             return Err(one.file.clone());
         }
-        *one = Reading { is_under_way: true, ..Reading::default() };
+        *one = FileRead { is_under_way: true, ..FileRead::default() };
         drop(one);
-        Ok(Place(Arc::clone(reading)))
+        Ok(ReadSeat(Arc::clone(reading)))
     }
 }
 
-impl Drop for Place {
+impl Drop for ReadSeat {
     fn drop(&mut self) {
         lock(&self.0).is_under_way = false;
     }
 }
 
-fn lock(reading: &Mutex<Reading>) -> MutexGuard<'_, Reading> {
+fn lock(reading: &Mutex<FileRead>) -> MutexGuard<'_, FileRead> {
     reading.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -267,7 +267,7 @@ mod tests {
         let _ = ended.recv();
         let free = || wait(files.run(|| 2)).ok();
         let again = std::iter::repeat_with(free).take(10_000).flatten().next();
-        assert_eq!(again, Some(2), "the place is free again");
+        assert_eq!(again, Some(2), "the seat is free again");
     }
 
     #[test]

@@ -26,13 +26,17 @@
 //! Acknowledgements, and packets that depend on a change, wait until it is committed
 //! ([`durability`]). A session that ends with its connection records nothing.
 //!
-//! # Two packages
+//! # Packages
 //!
 //! The pure modules are the package `homing-core` (`crates/core`), which knows no clock, no async
 //! and no socket. Time is an argument; [`clock`] is the only file that reads one. So a shard runs
 //! in the same way under actix and in the simulation. Above the shard, [`operators`] looks at it
 //! and changes it for people. A module imports only from the modules before it:
 //! `docs/architecture.md` has the order, and `tests/layers.rs` checks it.
+//!
+//! Two tools are packages of their own, which see `homing-core` alone: the load tester
+//! (`crates/load`) behind [`load`], and the translation of mosquitto.conf (`crates/import`) behind
+//! [`import`].
 //!
 //! # Actors
 //!

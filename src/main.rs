@@ -18,7 +18,7 @@ use homing::auth::passwd::PasswdArguments;
 use homing::health::command::HealthArguments;
 #[cfg(feature = "load")]
 use homing::load::{self, LoadArguments};
-use program::commands::{ImportArguments, change_passwords, check_health, import};
+use program::commands::{ImportArguments, change_passwords, check_health, translate};
 use program::data::{StoreQuery, inspect_store};
 use program::doctor::{check, check_refused, check_with_files};
 use program::manual::{self, CompletedShell};
@@ -69,13 +69,13 @@ is not sound, or the doctor found a fault; 2 arguments or configuration refused.
 #[command(after_help = EXAMPLES, max_term_width = 110)]
 struct Arguments {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<HomingCommand>,
     #[command(flatten)]
     settings: Settings,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum HomingCommand {
     #[command(flatten)]
     Broker(Box<BrokerCommand>),
     /// Make and change a password file; files of mosquitto_passwd work, too
@@ -158,22 +158,22 @@ fn main() -> ExitCode {
     };
     match command {
         None => run(BrokerCommand::Serve, &settings),
-        Some(Command::Broker(command)) => run(*command, &settings),
-        Some(Command::Passwd(arguments)) => change_passwords(&arguments),
-        Some(Command::Import(arguments)) => import(&arguments),
+        Some(HomingCommand::Broker(command)) => run(*command, &settings),
+        Some(HomingCommand::Passwd(arguments)) => change_passwords(&arguments),
+        Some(HomingCommand::Import(arguments)) => translate(&arguments),
         #[cfg(feature = "admin")]
-        Some(Command::AdminToken(arguments)) => program::commands::make_token(&arguments),
+        Some(HomingCommand::AdminToken(arguments)) => program::commands::make_token(&arguments),
         #[cfg(feature = "admin")]
-        Some(Command::AdminUser(arguments)) => program::commands::change_user(&arguments),
+        Some(HomingCommand::AdminUser(arguments)) => program::commands::change_user(&arguments),
         #[cfg(feature = "load")]
-        Some(Command::Load(arguments)) => {
+        Some(HomingCommand::Load(arguments)) => {
             program::serve::raise_descriptor_limit();
             load::run(&arguments)
         }
-        Some(Command::Completions { shell }) => {
+        Some(HomingCommand::Completions { shell }) => {
             printed(|output| manual::completions::<Arguments>(shell, output))
         }
-        Some(Command::Manual) => printed(manual::manual_page::<Arguments>),
+        Some(HomingCommand::Manual) => printed(manual::manual_page::<Arguments>),
     }
 }
 

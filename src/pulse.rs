@@ -49,7 +49,7 @@ impl actix::Message for Pulse {
 
 /// A question to a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Question {
+pub enum PulseQuestion {
     /// The thread has come to the question before.
     New,
     /// The thread has not come to it yet.
@@ -85,7 +85,7 @@ pub struct LateThread {
 pub struct Pulses(Mutex<Vec<WatchedThread>>);
 
 /// Asks a thread, by the way of its other work.
-type Ask = Box<dyn Fn(&Arc<Pulse>, Question) -> Result<(), Ended> + Send>;
+type Ask = Box<dyn Fn(&Arc<Pulse>, PulseQuestion) -> Result<(), Ended> + Send>;
 
 struct WatchedThread {
     name: Box<str>,
@@ -108,7 +108,7 @@ impl Pulses {
         name: impl Into<Box<str>>,
         work: ThreadWork,
         pulse: Arc<Pulse>,
-        ask: impl Fn(&Arc<Pulse>, Question) -> Result<(), Ended> + Send + 'static,
+        ask: impl Fn(&Arc<Pulse>, PulseQuestion) -> Result<(), Ended> + Send + 'static,
     ) {
         self.lock().push(WatchedThread { name: name.into(), work, pulse, ask: Box::new(ask) });
     }
@@ -121,7 +121,7 @@ impl Pulses {
         send: impl Fn(Arc<Pulse>) + Send + 'static,
     ) {
         self.watch(name, work, Arc::default(), move |pulse, question| {
-            if question == Question::New {
+            if question == PulseQuestion::New {
                 send(Arc::clone(pulse));
             }
             Ok(())
@@ -132,8 +132,8 @@ impl Pulses {
     pub fn watch_loop(&self, name: &str) -> impl Future<Output = ()> + Send + use<> {
         let (questions, mut asked) = unbounded_channel::<Arc<Pulse>>();
         let ask = move |pulse: &Arc<Pulse>, question| match question {
-            Question::New => questions.send(Arc::clone(pulse)).map_err(|_| Ended),
-            Question::Again => Ok(()),
+            PulseQuestion::New => questions.send(Arc::clone(pulse)).map_err(|_| Ended),
+            PulseQuestion::Again => Ok(()),
         };
         self.watch(name, ThreadWork::Serves, Arc::default(), ask);
         async move {
@@ -146,8 +146,9 @@ impl Pulses {
     /// Asks each thread for a sign of life.
     pub fn ask(&self, now: Instant) {
         self.lock().retain(|thread| {
-            let question = if thread.pulse.asked().is_never() { Question::New } else { Question::Again };
-            if question == Question::New {
+            let question =
+                if thread.pulse.asked().is_never() { PulseQuestion::New } else { PulseQuestion::Again };
+            if question == PulseQuestion::New {
                 thread.pulse.set(now);
             }
             (thread.ask)(&thread.pulse, question).is_ok()

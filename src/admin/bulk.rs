@@ -13,7 +13,7 @@ use super::request::permit;
 use super::state::State;
 use crate::broker::observer::Observer;
 use crate::clock;
-use crate::operators::bulk_commands::{BulkCommand, Portion};
+use crate::operators::bulk_commands::{BulkCommand, BulkPortion};
 use crate::operators::message_commands::RepublishTo;
 use crate::operators::query::{Part, Query, QueryAnswer, ROWS};
 use crate::persistence::letter::LetterPlace;
@@ -85,7 +85,7 @@ struct ActedSoFar {
 }
 
 impl ActedSoFar {
-    fn add(&mut self, portion: &Portion) {
+    fn add(&mut self, portion: &BulkPortion) {
         self.count += portion.done;
         self.refused += portion.refused;
         self.refusal = self.refusal.or(portion.refusal);
@@ -338,7 +338,11 @@ async fn in_portions<T: Copy>(
     Ok(())
 }
 
-async fn portion(observer: &Observer, shard: usize, command: BulkCommand) -> Result<Option<Portion>, Failed> {
+async fn portion(
+    observer: &Observer,
+    shard: usize,
+    command: BulkCommand,
+) -> Result<Option<BulkPortion>, Failed> {
     observer.command(shard, command).await.map_err(|_| Failed::Unconfirmed)
 }
 

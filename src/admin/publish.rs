@@ -7,7 +7,7 @@ use super::commands::complete;
 use super::failed::Failed;
 use super::problem_kind::ProblemKind;
 use super::request::permit;
-use super::state::{PublishPlace, State};
+use super::state::{PublishSeat, State};
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::mqtt::packet::ReasonCode;
@@ -117,13 +117,13 @@ pub(super) async fn publish(
     state: &State,
     caller: &Caller,
     messages: Vec<OutgoingMessage>,
-    place: PublishPlace,
+    seat: PublishSeat,
 ) -> Result<Vec<PublishVerdict>, Failed> {
     permit(caller, Scope::Publisher)?;
     let (state, caller) = (state.clone(), caller.clone());
     complete(async move {
         // Until the end, also if the caller goes.
-        let _place = place;
+        let _seat = seat;
         let observer = state.running()?;
         let (target, facts) = match &messages[..] {
             [only] => (only.topic.clone(), only.facts.clone()),
@@ -145,7 +145,7 @@ pub(super) async fn publish(
 }
 
 /// An answer, or the wait for it.
-enum Sent {
+enum SentPublish {
     Answered(PublishVerdict),
     Waits(oneshot::Receiver<ReasonCode>),
 }
@@ -161,11 +161,11 @@ async fn publish_all(
     let (mut sent, mut stopped) = (Vec::with_capacity(messages.len()), None);
     for message in messages {
         let one = match (&stopped, message.command) {
-            (_, Err(refusal)) => Sent::Answered(refusal),
-            (Some(_), Ok(_)) => Sent::Answered(PublishVerdict::Busy),
+            (_, Err(refusal)) => SentPublish::Answered(refusal),
+            (Some(_), Ok(_)) => SentPublish::Answered(PublishVerdict::Busy),
             (None, Ok(command)) => send(observer, shard, command, end).await,
         };
-        if let Sent::Answered(PublishVerdict::Busy | PublishVerdict::Unconfirmed) = one {
+        if let SentPublish::Answered(PublishVerdict::Busy | PublishVerdict::Unconfirmed) = one {
             stopped = Some(());
         }
         sent.push(one);
@@ -173,8 +173,8 @@ async fn publish_all(
     let mut verdicts = Vec::with_capacity(sent.len());
     for one in sent {
         verdicts.push(match one {
-            Sent::Answered(verdict) => verdict,
-            Sent::Waits(answer) => {
+            SentPublish::Answered(verdict) => verdict,
+            SentPublish::Waits(answer) => {
                 let left = end.since(clock::now());
                 match tokio::time::timeout(left, answer).await {
                     Ok(Ok(reason)) => PublishVerdict::Reason(reason, None),
@@ -187,17 +187,17 @@ async fn publish_all(
 }
 
 /// Sends one message to its shard. Asks a busy shard again until `end`.
-async fn send(observer: &Observer, shard: usize, command: PublishCommand, end: Instant) -> Sent {
+async fn send(observer: &Observer, shard: usize, command: PublishCommand, end: Instant) -> SentPublish {
     loop {
         match observer.publish(shard, command.clone()).await {
-            Ok(Ok(answer)) => return Sent::Waits(answer),
+            Ok(Ok(answer)) => return SentPublish::Waits(answer),
             Ok(Err(NotPublished::Refused(reason, cause))) => {
                 let detail = Some(format!("the broker refused it: {}", cause.name()));
-                return Sent::Answered(PublishVerdict::Reason(reason, detail));
+                return SentPublish::Answered(PublishVerdict::Reason(reason, detail));
             }
             Ok(Err(NotPublished::Busy)) if clock::now() < end => tokio::time::sleep(AGAIN).await,
-            Ok(Err(NotPublished::Busy)) => return Sent::Answered(PublishVerdict::Busy),
-            Err(_) => return Sent::Answered(PublishVerdict::Unconfirmed),
+            Ok(Err(NotPublished::Busy)) => return SentPublish::Answered(PublishVerdict::Busy),
+            Err(_) => return SentPublish::Answered(PublishVerdict::Unconfirmed),
         }
     }
 }

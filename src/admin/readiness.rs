@@ -29,7 +29,7 @@ const ASKS: Duration = Duration::from_secs(1);
 /// The readiness of a broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BrokerReadiness {
-    phase: Phase,
+    phase: BrokerPhase,
     store: StoreCheck,
     /// The threads that hang. While the broker starts or stops, its threads are not asked.
     late: Vec<LateThread>,
@@ -37,7 +37,7 @@ pub(super) struct BrokerReadiness {
 
 named_enum! {
     /// The phase of the broker.
-    pub(super) enum Phase {
+    pub(super) enum BrokerPhase {
         /// Clients cannot connect yet.
         Starting = "starting",
         Stopping = "stopping",
@@ -64,7 +64,7 @@ named_enum! {
 /// The results of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(super) struct ReadinessChecks {
-    phase: Phase,
+    phase: BrokerPhase,
     /// `late`: a change has waited for its commit for more than 10 s.
     store: StoreCheck,
     /// `late`: a thread gave no sign of life for 3.5 s.
@@ -91,13 +91,13 @@ impl BrokerReadiness {
     /// starts.
     pub(super) fn of(observer: Option<&Observer>, now: Instant) -> BrokerReadiness {
         let only = |phase| BrokerReadiness { phase, store: StoreCheck::Ok, late: Vec::new() };
-        let Some(observer) = observer else { return only(Phase::Starting) };
+        let Some(observer) = observer else { return only(BrokerPhase::Starting) };
         if observer.statistics().is_stopping() {
-            return only(Phase::Stopping);
+            return only(BrokerPhase::Stopping);
         }
         observer.statistics().pulses().ask(now);
         BrokerReadiness {
-            phase: Phase::Running,
+            phase: BrokerPhase::Running,
             store: StoreState::of(observer, now).map_or(StoreCheck::Ok, StoreState::check),
             late: late_threads(observer, now),
         }
@@ -105,7 +105,7 @@ impl BrokerReadiness {
 
     /// Returns true if clients can connect, every thread works and the store commits.
     pub(super) fn is_ready(&self) -> bool {
-        self.phase == Phase::Running && self.store == StoreCheck::Ok && self.late.is_empty()
+        self.phase == BrokerPhase::Running && self.store == StoreCheck::Ok && self.late.is_empty()
     }
 
     /// Returns the results of the checks.
@@ -117,9 +117,9 @@ impl BrokerReadiness {
     /// Returns each reason why the broker is not ready, for people.
     pub(super) fn reasons(&self) -> Vec<String> {
         let phase = match self.phase {
-            Phase::Starting => Some("the broker starts".to_owned()),
-            Phase::Stopping => Some("the broker stops".to_owned()),
-            Phase::Running => None,
+            BrokerPhase::Starting => Some("the broker starts".to_owned()),
+            BrokerPhase::Stopping => Some("the broker stops".to_owned()),
+            BrokerPhase::Running => None,
         };
         let store = match self.store {
             StoreCheck::Ok => None,
@@ -136,10 +136,10 @@ impl BrokerReadiness {
     /// Returns the words for people.
     pub(super) fn title(&self) -> &'static str {
         match self.phase {
-            Phase::Starting => "Starting",
-            Phase::Stopping => "Stopping",
-            Phase::Running if self.is_ready() => "Ready",
-            Phase::Running => "Not ready",
+            BrokerPhase::Starting => "Starting",
+            BrokerPhase::Stopping => "Stopping",
+            BrokerPhase::Running if self.is_ready() => "Ready",
+            BrokerPhase::Running => "Not ready",
         }
     }
 }
@@ -197,7 +197,7 @@ mod tests {
     use crate::pulse::ThreadWork;
 
     fn of(store: StoreState, late: Vec<LateThread>) -> BrokerReadiness {
-        BrokerReadiness { phase: Phase::Running, store: store.check(), late }
+        BrokerReadiness { phase: BrokerPhase::Running, store: store.check(), late }
     }
 
     #[test]
@@ -222,8 +222,11 @@ mod tests {
         let late = vec![LateThread { name: "homing-shard-1".into(), work, since }];
         let readiness = of(StoreState { is_full: true, ..StoreState::default() }, late);
         assert_eq!((readiness.is_ready(), readiness.title()), (false, "Not ready"));
-        let checks =
-            ReadinessChecks { phase: Phase::Running, store: StoreCheck::Full, threads: ThreadCheck::Late };
+        let checks = ReadinessChecks {
+            phase: BrokerPhase::Running,
+            store: StoreCheck::Full,
+            threads: ThreadCheck::Late,
+        };
         assert_eq!(readiness.checks(), checks);
         let reasons = ["the store has no room", "the thread homing-shard-1 has not worked for 4 s"];
         assert_eq!(readiness.reasons(), reasons);

@@ -13,7 +13,7 @@ use super::metrics::requests::RequestCounts;
 use super::names::ProcessTag;
 use super::recent::RecentFigures;
 use super::recent::history::History;
-use super::stream_places::{StreamPlace, StreamPlaces};
+use super::stream_seats::{StreamSeat, StreamSeats};
 use super::terms::AdminTerms;
 use super::timeline::Timeline;
 use super::traces::Traces;
@@ -64,7 +64,7 @@ pub(super) struct AdminState {
     recent: RecentFigures,
     history: History,
     timeline: Timeline,
-    streams: StreamPlaces,
+    streams: StreamSeats,
     /// Notified once, when the broker has started.
     has_started: Notify,
     /// The turns of each shard, and of the retained messages as the last.
@@ -119,11 +119,11 @@ const FILES: usize = 32;
 /// caller takes the turn along.
 pub(super) struct CallerTurn {
     _permit: OwnedSemaphorePermit,
-    _place: OwnedSemaphorePermit,
+    _seat: OwnedSemaphorePermit,
 }
 
-/// The place of a request that publishes.
-pub(super) struct PublishPlace {
+/// The seat of a request that publishes.
+pub(super) struct PublishSeat {
     _permit: OwnedSemaphorePermit,
 }
 
@@ -132,7 +132,7 @@ pub(super) struct AskTurn<'a> {
     /// The end of the turn before.
     before: &'a Mutex<Instant>,
     _permit: SemaphorePermit<'a>,
-    _place: SemaphorePermit<'a>,
+    _seat: SemaphorePermit<'a>,
 }
 
 impl AskTurn<'_> {
@@ -163,20 +163,20 @@ struct AskTurns {
 struct OneAtATime {
     turn: Arc<Semaphore>,
     /// One permit for each caller that waits for its turn, or has it.
-    places: Arc<Semaphore>,
+    seats: Arc<Semaphore>,
 }
 
 impl OneAtATime {
-    fn new(places: usize) -> OneAtATime {
-        OneAtATime { turn: Arc::new(Semaphore::new(1)), places: Arc::new(Semaphore::new(places)) }
+    fn new(seats: usize) -> OneAtATime {
+        OneAtATime { turn: Arc::new(Semaphore::new(1)), seats: Arc::new(Semaphore::new(seats)) }
     }
 
     /// Waits for the turn. Returns `None` if too many wait already. A caller that goes while it
-    /// waits drops its place.
+    /// waits drops its seat.
     async fn turn(&self) -> Option<CallerTurn> {
-        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        let seat = Arc::clone(&self.seats).try_acquire_owned().ok()?;
         let permit = Arc::clone(&self.turn).acquire_owned().await.ok()?;
-        Some(CallerTurn { _permit: permit, _place: place })
+        Some(CallerTurn { _permit: permit, _seat: seat })
     }
 }
 
@@ -210,7 +210,7 @@ impl AdminState {
             recent: RecentFigures::default(),
             history: History::default(),
             timeline: Timeline::default(),
-            streams: StreamPlaces::default(),
+            streams: StreamSeats::default(),
             has_started: Notify::new(),
             turns,
             waiting: Semaphore::new(WAITING),
@@ -374,8 +374,8 @@ impl AdminState {
         &self.timeline
     }
 
-    /// Returns the place of one live stream of a caller; `None` if too many are open.
-    pub(super) fn stream_place(&self, caller: &Caller) -> Option<StreamPlace> {
+    /// Returns the seat of one live stream of a caller; `None` if too many are open.
+    pub(super) fn stream_seat(&self, caller: &Caller) -> Option<StreamSeat> {
         self.streams.take(caller.clone())
     }
 
@@ -399,10 +399,10 @@ impl AdminState {
     /// Waits for the turn to ask a shard. Returns `None` if too many wait already.
     pub(super) async fn turn(&self, shard: usize) -> Option<AskTurn<'_>> {
         let AskTurns { turn, before } = self.turns.get(shard)?;
-        // A caller that goes while it waits drops its place.
-        let place = self.waiting.try_acquire().ok()?;
+        // A caller that goes while it waits drops its seat.
+        let seat = self.waiting.try_acquire().ok()?;
         let permit = turn.acquire().await.ok()?;
-        Some(AskTurn { before, _permit: permit, _place: place })
+        Some(AskTurn { before, _permit: permit, _seat: seat })
     }
 
     /// Waits for the turn to read the retained messages. All shards share their lock. Returns
@@ -417,10 +417,10 @@ impl AdminState {
         self.searches.turn().await
     }
 
-    /// Returns a place to publish; `None` if too many publish already.
-    pub(super) fn publish_place(&self) -> Option<PublishPlace> {
+    /// Returns a seat to publish; `None` if too many publish already.
+    pub(super) fn publish_seat(&self) -> Option<PublishSeat> {
         let permit = Arc::clone(&self.publishing).try_acquire_owned().ok()?;
-        Some(PublishPlace { _permit: permit })
+        Some(PublishSeat { _permit: permit })
     }
 
     /// Waits for the turn to hash a password. Returns `None` if too many wait already.
@@ -495,7 +495,7 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     #[test]
-    fn a_caller_that_goes_while_it_waits_for_a_turn_leaves_its_place() {
+    fn a_caller_that_goes_while_it_waits_for_a_turn_leaves_its_seat() {
         let state =
             AdminState::new(Scheme::Http, Vec::new(), CredentialFile::default(), AdminTerms::default());
         let mut cx = Context::from_waker(Waker::noop());
@@ -506,7 +506,7 @@ mod tests {
         let mut waiting: Vec<_> = (1..WAITING).map(|_| Box::pin(state.turn(0))).collect();
         assert!(waiting.iter_mut().all(|turn| turn.as_mut().poll(&mut cx).is_pending()));
         let beyond = pin!(state.turn(1)).poll(&mut cx);
-        assert!(matches!(beyond, Poll::Ready(None)), "every place is taken");
+        assert!(matches!(beyond, Poll::Ready(None)), "every seat is taken");
         drop((waiting, first));
         assert!(matches!(pin!(state.turn(0)).poll(&mut cx), Poll::Ready(Some(_))));
     }

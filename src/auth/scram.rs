@@ -134,7 +134,7 @@ impl<'a> ClientFirst<'a> {
 pub struct ScramExchange {
     user: Box<str>,
     hash: ScramHash,
-    is_known: bool,
+    keys: ScramKeys,
     /// The bytes of the messages so far, as they are signed.
     signed: Box<str>,
     server_first: Box<str>,
@@ -142,14 +142,22 @@ pub struct ScramExchange {
     binding: &'static str,
 }
 
+/// The keys of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScramKeys {
+    /// The keys of the user.
+    OfUser,
+    /// Nobody's keys, because there is no such user. The exchange fails at its end.
+    MadeUp,
+}
+
 impl ScramExchange {
-    /// Answers the first message. `hash` has the keys of the user, and `is_known` is false if the
-    /// keys are made up because there is no such user. Then the exchange fails at its end.
-    /// `server_nonce` is printable ASCII without commas, and new for each exchange.
+    /// Answers the first message. `hash` has the keys that `keys` speaks of. `server_nonce` is
+    /// printable ASCII without commas, and new for each exchange.
     pub fn begin(
         first: ClientFirst<'_>,
         hash: ScramHash,
-        is_known: bool,
+        keys: ScramKeys,
         server_nonce: &str,
     ) -> ScramExchange {
         let nonce = format!("{}{server_nonce}", first.nonce);
@@ -159,7 +167,7 @@ impl ScramExchange {
             signed: format!("{},{server_first}", first.bare).into(),
             user: first.user.into(),
             hash,
-            is_known,
+            keys,
             server_first: server_first.into(),
             nonce: nonce.into(),
             binding: first.binding,
@@ -198,10 +206,10 @@ impl ScramExchange {
         let signed = format!("{},{unproven}", self.signed);
         let is_proven = self.hash.proves(signed.as_bytes(), &proof);
         let signature = self.hash.server_signature(signed.as_bytes());
-        match (is_proven, self.is_known) {
-            (true, true) => Ok(format!("v={}", STANDARD.encode(signature))),
-            (false, true) => Err(ScramError::WrongProof),
-            (_, false) => Err(ScramError::UnknownUser),
+        match (is_proven, self.keys) {
+            (true, ScramKeys::OfUser) => Ok(format!("v={}", STANDARD.encode(signature))),
+            (false, ScramKeys::OfUser) => Err(ScramError::WrongProof),
+            (_, ScramKeys::MadeUp) => Err(ScramError::UnknownUser),
         }
     }
 }
@@ -243,15 +251,15 @@ mod tests {
     const LAST: &str = "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
                         p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
 
-    fn begun(first: &str, password: &str, is_known: bool) -> ScramExchange {
+    fn begun(first: &str, password: &str, keys: ScramKeys) -> ScramExchange {
         let salt = STANDARD.decode("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();
         let hash = ScramHash::create(password.as_bytes(), &salt);
-        ScramExchange::begin(ClientFirst::parse(first.as_bytes()).unwrap(), hash, is_known, SERVER_NONCE)
+        ScramExchange::begin(ClientFirst::parse(first.as_bytes()).unwrap(), hash, keys, SERVER_NONCE)
     }
 
     #[test]
     fn the_messages_are_those_of_rfc_7677() {
-        let exchange = begun(FIRST, "pencil", true);
+        let exchange = begun(FIRST, "pencil", ScramKeys::OfUser);
         assert_eq!(exchange.user(), "user");
         assert_eq!(
             exchange.server_first(),
@@ -263,23 +271,26 @@ mod tests {
 
     #[test]
     fn a_wrong_password_and_an_unknown_user_fail_at_the_end() {
-        assert_eq!(begun(FIRST, "pen", true).finish(LAST.as_bytes()), Err(ScramError::WrongProof));
+        assert_eq!(
+            begun(FIRST, "pen", ScramKeys::OfUser).finish(LAST.as_bytes()),
+            Err(ScramError::WrongProof)
+        );
         for password in ["pen", "pencil"] {
-            let made_up = begun(FIRST, password, false);
+            let made_up = begun(FIRST, password, ScramKeys::MadeUp);
             assert_eq!(made_up.finish(LAST.as_bytes()), Err(ScramError::UnknownUser));
         }
     }
 
     #[test]
     fn a_last_message_is_bound_to_its_exchange() {
-        let exchange = begun(FIRST, "pencil", true);
+        let exchange = begun(FIRST, "pencil", ScramKeys::OfUser);
         let finish = |text: &str| exchange.finish(text.as_bytes()).unwrap_err();
         assert_eq!(finish(&LAST.replace("c=biws", "c=eSws")), ScramError::ChannelBinding);
         assert_eq!(finish(&LAST.replace("hNlF$k0", "hNlF$k1")), ScramError::Nonce);
         assert_eq!(finish(&LAST.replace("rOprNGfwEbeRWgbNEkqO%", "%")), ScramError::Nonce);
         // The signature covers an extension that was put in.
         assert_eq!(finish(&LAST.replace(",p=", ",x=1,p=")), ScramError::WrongProof);
-        let other = begun("y,,n=user,r=rOprNGfwEbeRWgbNEkqO", "pencil", true);
+        let other = begun("y,,n=user,r=rOprNGfwEbeRWgbNEkqO", "pencil", ScramKeys::OfUser);
         assert_eq!(other.finish(LAST.as_bytes()), Err(ScramError::ChannelBinding));
     }
 
@@ -317,7 +328,7 @@ mod tests {
 
     #[test]
     fn the_last_message_has_a_proof_of_32_bytes() {
-        let exchange = begun(FIRST, "pencil", true);
+        let exchange = begun(FIRST, "pencil", ScramKeys::OfUser);
         let proof = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=";
         for last in ["", ",p=", "c=biws", "AAAA", "p=AAAA"] {
             assert_eq!(exchange.finish(last.as_bytes()), Err(ScramError::Last), "{last}");
@@ -330,6 +341,9 @@ mod tests {
 
     #[test]
     fn debug_shows_no_key() {
-        assert_eq!(format!("{:?}", begun(FIRST, "pencil", true)), "ScramExchange { user: \"user\", .. }");
+        assert_eq!(
+            format!("{:?}", begun(FIRST, "pencil", ScramKeys::OfUser)),
+            "ScramExchange { user: \"user\", .. }"
+        );
     }
 }

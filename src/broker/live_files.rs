@@ -97,8 +97,7 @@ impl FilesToRead {
         let logins = self.needs_logins.then(read).transpose();
         let tls = self.tls.read_again(plan).map_err(StartError::Tls);
         let rules = self.rules.read_again(config, plan, &digests);
-        let load_bans = |path: &Path| ban_file::parse(path, &digests.read(path)?);
-        let bans = self.bans.as_deref().map(load_bans).transpose().map_err(StartError::Bans);
+        let bans = load_bans(self.bans.as_deref(), &digests);
         match (logins, tls, rules, bans) {
             (Ok(logins), Ok(tls), Ok(rules), Ok(bans)) => {
                 Ok(NewFiles { logins, started: None, tls, rules, bans, digests })
@@ -110,6 +109,15 @@ impl FilesToRead {
             }
         }
     }
+}
+
+/// Reads the file of bans, if there is one.
+///
+/// # Errors
+/// The file cannot be read, or has a mistake.
+pub(super) fn load_bans(path: Option<&Path>, digests: &FileDigests) -> Result<Option<BanList>, StartError> {
+    let load = |path: &Path| ban_file::parse(path, &digests.read(path)?);
+    path.map(load).transpose().map_err(StartError::Bans)
 }
 
 /// Reads the files that a configuration names as a start and a reload do, and keeps nothing.

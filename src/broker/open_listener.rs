@@ -178,9 +178,9 @@ mod tests {
     use crate::config::{Anonymous, CertificateUser, ListenerTls, ProxyProtocol};
 
     /// Returns who may enter by a listener: by certificate, by any method, and without a name.
-    fn entrants(listener: Listener, methods: &[&str]) -> (bool, bool, bool) {
+    fn entrants(listener: Listener, methods: &[AuthMethod]) -> (bool, bool, bool) {
         let mut config = Config::default();
-        config.auth.methods = methods.iter().map(|&method| method.to_owned()).collect();
+        config.auth.methods = methods.to_vec();
         config.auth.anonymous = Anonymous::Never;
         let address = ListenerAddress::Ip("192.0.2.1:1883".parse().expect("an address"));
         let open = OpenListener::of(&config, &listener, address);
@@ -195,8 +195,8 @@ mod tests {
             ..Listener::default()
         };
         assert_eq!(entrants(proxied.clone(), &[]), (true, true, false));
-        assert_eq!(entrants(proxied.clone(), &["certificate"]), (true, true, false));
-        assert_eq!(entrants(proxied.clone(), &["password"]), (false, true, false));
+        assert_eq!(entrants(proxied.clone(), &[AuthMethod::Certificate]), (true, true, false));
+        assert_eq!(entrants(proxied.clone(), &[AuthMethod::Password]), (false, true, false));
         let without_tls = Listener { proxy_tls: Some(false), ..proxied };
         assert_eq!(entrants(without_tls, &[]), (false, false, false));
         assert_eq!(entrants(Listener::default(), &[]), (false, false, false));
@@ -204,9 +204,9 @@ mod tests {
 
     #[test]
     fn names_that_nothing_proves_are_reported_beside_a_listener_that_proves_them() {
-        let listener = |name: &str, auth: &[&str]| Listener {
+        let listener = |name: &str, auth: &[AuthMethod]| Listener {
             name: Some(name.to_owned()),
-            auth: Some(auth.iter().map(|&method| method.to_owned()).collect()),
+            auth: Some(auth.to_vec()),
             anonymous: Some(Anonymous::Always),
             ..Listener::default()
         };
@@ -216,7 +216,7 @@ mod tests {
             let all: Vec<_> = listeners.iter().map(of).collect();
             OpenListener::with_unproven_names(&all).map(OpenListener::label).collect()
         };
-        let (open, closed) = (listener("open", &[]), listener("closed", &["password"]));
+        let (open, closed) = (listener("open", &[]), listener("closed", &[AuthMethod::Password]));
         assert_eq!(unproven(&[open.clone(), closed.clone()]), ["open"]);
         assert!(unproven(&[open.clone(), open.clone()]).is_empty() && unproven(&[closed]).is_empty());
         let tls =
@@ -226,9 +226,9 @@ mod tests {
 
     #[test]
     fn a_listener_that_others_reach_needs_logins_and_encryption() {
-        let risk = |listener: Listener, address: &str, method: Option<&str>, anonymous| {
+        let risk = |listener: Listener, address: &str, method: Option<AuthMethod>, anonymous| {
             let mut config = Config::default();
-            config.auth.methods = method.iter().map(|&method| method.to_owned()).collect();
+            config.auth.methods = method.into_iter().collect();
             config.auth.anonymous = anonymous;
             let address = ListenerAddress::Ip(address.parse().expect("an address"));
             OpenListener::of(&config, &listener, address).risk()
@@ -238,12 +238,12 @@ mod tests {
         let proxied = Listener { proxy_protocol: Some(ProxyProtocol::V2), ..Listener::default() };
         let (never, always) = (Anonymous::Never, Anonymous::Always);
         for (listener, address, method, anonymous, expected) in [
-            (&plain, here, Some("password"), always, None),
+            (&plain, here, Some(AuthMethod::Password), always, None),
             (&plain, far, None, always, Some(EntranceRisk::OpenToAll)),
             (&plain, far, None, never, Some(EntranceRisk::ClosedToAll)),
-            (&plain, far, Some("password"), never, Some(EntranceRisk::Unencrypted)),
-            (&proxied, far, Some("password"), never, None),
-            (&proxied, far, Some("password"), always, Some(EntranceRisk::AnonymousToo)),
+            (&plain, far, Some(AuthMethod::Password), never, Some(EntranceRisk::Unencrypted)),
+            (&proxied, far, Some(AuthMethod::Password), never, None),
+            (&proxied, far, Some(AuthMethod::Password), always, Some(EntranceRisk::AnonymousToo)),
         ] {
             let found = risk(listener.clone(), address, method, anonymous);
             assert_eq!(found, expected, "{address} {method:?}");

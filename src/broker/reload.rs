@@ -18,7 +18,7 @@ use super::settings::{broker_limits, partial_limit, retained_limits, settings, s
 use super::shard_actor::ShardActor;
 use crate::clock;
 use crate::config::{
-    Config, KeyChange, KeyInForce, KeySources, ListenerChange, Loaded, Refusal, ReloadEffect, Shadowed,
+    Config, ConfigRefusal, KeyChange, KeyInForce, KeySources, ListenerChange, Loaded, ReloadEffect, Shadowed,
 };
 use crate::file_thread::{self, FileThread, NotRead};
 use crate::log::level;
@@ -34,7 +34,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 /// Reads all layers of the configuration as at the start.
-pub type ConfigReader = Arc<dyn Fn() -> Result<Loaded, Refusal> + Send + Sync>;
+pub type ConfigReader = Arc<dyn Fn() -> Result<Loaded, ConfigRefusal> + Send + Sync>;
 
 /// Time for all shards to take the new settings. A shard that is late takes them later.
 const SWAP: Duration = Duration::from_secs(5);
@@ -369,9 +369,9 @@ impl Reload {
     ///
     /// # Errors
     /// The contradictions.
-    fn checked(&self, loaded: Loaded) -> Result<Loaded, Refusal> {
+    fn checked(&self, loaded: Loaded) -> Result<Loaded, ConfigRefusal> {
         let contradictions = loaded.contradictions_with(&self.config);
-        if contradictions.is_empty() { Ok(loaded) } else { Err(Refusal(contradictions)) }
+        if contradictions.is_empty() { Ok(loaded) } else { Err(ConfigRefusal(contradictions)) }
     }
 
     /// Passes the store its changed settings. A store that was handed over in code keeps its own

@@ -7,9 +7,8 @@ use crate::config::{self, ByteSize, CertificateUser, ClientCertificates, Config,
 use crate::login::access_rules::{AccessSettings, RetainSourceCheck};
 use crate::login::acl_files::AclFiles;
 use crate::login::listener_terms::{ListenerConnections, ListenerTerms, LiveRules, ProtocolVersions};
-use crate::named_enum::Named;
+use crate::routing::limit_shares::ShareRules;
 use crate::routing::retained::RetainedLimits;
-use crate::routing::shares::ShareRules;
 use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy, OwnerPolicy};
 use crate::session::outbound::queue::QueueLimits;
 use crate::session::outbound::retry::{AckPolicy, RetryPolicy};
@@ -224,20 +223,14 @@ pub(super) fn policy_of(config: &Config, listener: &Listener) -> AuthPolicy {
 
 /// Returns the rules about the clients that may enter.
 fn auth_policy(auth: &config::Auth) -> AuthPolicy {
-    // A file that is named is meant to be used.
-    let named = [
-        (auth.jwt_keys_path().is_some(), AuthMethod::Jwt),
-        (auth.password_path().is_some(), AuthMethod::Scram),
-        (auth.password_path().is_some(), AuthMethod::Password),
-        (auth.http_service().is_some(), AuthMethod::Http),
-    ];
-    let asked = named.into_iter().filter(|(is_named, _)| *is_named).map(|(_, method)| method);
-    let methods = match auth.methods.is_empty() {
-        true if named.iter().all(|(is_named, _)| !is_named) => Vec::new(),
-        true => std::iter::once(AuthMethod::Certificate).chain(asked).collect(),
-        // The configuration refuses other names.
-        false => auth.methods.iter().filter_map(|name| AuthMethod::of_name(name)).collect(),
-    };
+    let mut methods = auth.methods.clone();
+    if methods.is_empty() {
+        // A file that is named is meant to be used.
+        methods.extend(AuthMethod::AUTO.into_iter().filter(|method| auth.equips(*method)));
+        if methods == [AuthMethod::Certificate] {
+            methods.clear();
+        }
+    }
     AuthPolicy { anonymous: auth.anonymous, methods }
 }
 
@@ -362,7 +355,7 @@ mod tests {
         }));
         assert!(!claims(&|config| {
             config.auth.anonymous = config::Anonymous::Always;
-            let closed = config::Listener { auth: Some(vec!["password".to_owned()]), ..Default::default() };
+            let closed = config::Listener { auth: Some(vec![AuthMethod::Password]), ..Default::default() };
             config.listeners = vec![config::Listener::default(), closed];
         }));
     }

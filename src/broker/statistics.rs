@@ -2,7 +2,7 @@
 //! each shard.
 
 use crate::broker::events::feed::Feed;
-use crate::broker::events::moments::Moment;
+use crate::broker::events::moments::TimelineMoment;
 use crate::broker::handshake_counts::HandshakeCounts;
 use crate::broker::listener_counts::ListenerCounts;
 use crate::clock;
@@ -29,7 +29,7 @@ pub struct BrokerStatistics {
     limits: Mutex<BrokerLimits>,
     shared: Arc<SharedState>,
     /// The moments of redelivery, for the timeline of the HTTP interface.
-    pub moments: Feed<Moment>,
+    pub moments: Feed<TimelineMoment>,
     /// The steps of traces, for the HTTP interface.
     pub trace_steps: Feed<TraceStep>,
     /// The counters of the expiry actor.

@@ -22,10 +22,10 @@ use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 /// A store that was read and whose threads do not run yet.
-pub(super) struct Opened {
+pub(super) struct OpenedStore {
     store: Box<dyn Store>,
-    /// The recovered sessions and messages, one share for each shard.
-    pub shares: Vec<RecoveredShard>,
+    /// The recovered sessions and messages of each shard.
+    pub sessions: Vec<RecoveredShard>,
     /// The recovered retained messages of the whole broker.
     pub retained: Vec<RetainedMessage>,
 }
@@ -34,7 +34,7 @@ pub(super) struct Opened {
 ///
 /// # Errors
 /// The store cannot be read, or has no room for the changes of the start.
-pub(super) fn open(mut store: Box<dyn Store>, shards: u8) -> Result<Opened, StoreError> {
+pub(super) fn open(mut store: Box<dyn Store>, shards: u8) -> Result<OpenedStore, StoreError> {
     let now = Moment::now();
     let mut recovered = twice_if_full(|| store.recover(now, HORIZON))?;
     let copies = repartition(&mut recovered, shards);
@@ -54,8 +54,8 @@ pub(super) fn open(mut store: Box<dyn Store>, shards: u8) -> Result<Opened, Stor
         "recovered"
     );
     let retained = mem::take(&mut recovered.retained);
-    let shares = share_out(recovered, read, now.monotonic + HORIZON, shards);
-    Ok(Opened { store, shares, retained })
+    let sessions = share_out(recovered, read, now.monotonic + HORIZON, shards);
+    Ok(OpenedStore { store, sessions, retained })
 }
 
 /// Makes two attempts, so that a broker starts on a full disk: the first attempt opens the reserve
@@ -74,7 +74,7 @@ fn twice_if_full<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> Resul
     }
 }
 
-impl Opened {
+impl OpenedStore {
     /// Returns the way of operators to the store.
     pub(super) fn view(&self, shared: &SharedState) -> StoreView {
         StoreView::new(self.store.opener(), self.store.directory(), Arc::clone(&shared.budget))

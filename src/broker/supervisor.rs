@@ -5,7 +5,7 @@ use super::dump::{self, InspectShard};
 use super::events::{EventListeners, EventLog};
 use super::handshake::reload::TlsReload;
 use super::listener_plan::ListenerPlan;
-use super::live_files::{LiveFiles, READ};
+use super::live_files::{LiveFiles, READ, load_bans};
 use super::live_listeners::{FirstSockets, LiveListeners};
 use super::logins::{self, LoginFiles, Logins, PasswordFiles};
 use super::message::{ConnectPeers, PeerAddresses, StartTimers, Stop};
@@ -21,7 +21,6 @@ use super::start_error::StartError;
 use super::statistics::BrokerStatistics;
 use super::storage;
 use crate::access::bans::BanList;
-use crate::auth::ban_file;
 use crate::auth::file_digests::FileDigests;
 use crate::auth::password::decoy_secret::DecoySecret;
 use crate::auth::random::random;
@@ -50,7 +49,6 @@ use actix::{Actor, Addr};
 use actix_rt::Arbiter;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -104,20 +102,13 @@ impl Supervisor {
         let shared = shared_state(&config);
         let statistics = Arc::new(BrokerStatistics::new(count, Arc::clone(&shared)));
         let log = Arc::new(EventLog::new(config.log.events_per_second));
-        let mut shares = Vec::new();
-        if let Some(opened) = &mut opened {
-            take_up_retained(&shared, std::mem::take(&mut opened.retained));
-            shares = std::mem::take(&mut opened.shares);
-        }
-        // This thread made all that was recovered, so its charges are reported here.
-        shared.budget.report();
+        let recovered = take_up(opened.as_mut(), &shared);
         // A recovered delivery is never refused because of a share.
         shared.limit_shares(&share_rules(&config, &plan));
         let digests = FileDigests::default();
         let rules = RuleFiles::default().read_again(&config, &plan, &digests)?;
         let bans = config.bans.path();
-        let load_bans = |path: &Path| ban_file::parse(path, &digests.read(path)?);
-        let banned = bans.as_deref().map(load_bans).transpose().map_err(StartError::Bans)?.map(Arc::new);
+        let banned = load_bans(bans.as_deref(), &digests)?.map(Arc::new);
         let ban_count = banned.as_ref().map_or(0, |bans| bans.len());
         let mut retired = Retired::default();
         banned.iter().for_each(|bans| retired.keep(Arc::clone(bans)));
@@ -125,13 +116,13 @@ impl Supervisor {
         settings.access.files = rules.put_in_force(&plan);
         let parts =
             SharedParts { shared: &shared, statistics: &statistics, log: &log, settings, bans: banned };
-        let (mut arbiters, shards) = start_shards(&config, count, &parts, shares)?;
+        let (mut arbiters, shards) = start_shards(&config, count, &parts, recovered)?;
         let expiry_arbiter = arbiter(Driver::Clock, EXPIRY.to_owned())?;
         let expiry = start_expiry(&config, &expiry_arbiter, &shards, &statistics);
         arbiters.push(expiry_arbiter);
         let options = WriterOptions { sync: config.store.synced_every(), ..WriterOptions::default() };
         let start =
-            |opened: storage::Opened| opened.start(options, shards.clone(), Arc::clone(&shared), failed);
+            |opened: storage::OpenedStore| opened.start(options, shards.clone(), Arc::clone(&shared), failed);
         let view = opened.as_ref().map(|opened| Arc::new(opened.view(&shared)));
         let writer = opened.map(start).transpose()?;
         if let Some(writer) = &writer {
@@ -362,17 +353,17 @@ struct SharedParts<'a> {
     bans: Option<Arc<BanList>>,
 }
 
-/// Starts `count` shards, each on a thread of its own. Shard *n* takes up the `n`-th of `shares`.
+/// Starts `count` shards, each on a thread of its own. Shard *n* takes up the `n`-th of `recovered`.
 fn start_shards(
     config: &Config,
     count: usize,
     parts: &SharedParts<'_>,
-    shares: Vec<RecoveredShard>,
+    recovered: Vec<RecoveredShard>,
 ) -> io::Result<(Vec<Arbiter>, Vec<Addr<ShardActor>>)> {
-    let (mut arbiters, mut shards, mut shares) = (Vec::new(), Vec::new(), shares.into_iter());
+    let (mut arbiters, mut shards, mut recovered) = (Vec::new(), Vec::new(), recovered.into_iter());
     for number in 0..count {
         let arbiter = arbiter(Driver::Sockets, shard_name(number))?;
-        shards.push(start_shard(config, &arbiter, (number, count), parts, shares.next()));
+        shards.push(start_shard(config, &arbiter, (number, count), parts, recovered.next()));
         arbiters.push(arbiter);
     }
     Ok((arbiters, shards))
@@ -383,7 +374,7 @@ fn start_shard(
     arbiter: &Arbiter,
     (number, count): (usize, usize),
     parts: &SharedParts<'_>,
-    share: Option<RecoveredShard>,
+    recovered: Option<RecoveredShard>,
 ) -> Addr<ShardActor> {
     let (settings, bans) = (parts.settings.clone(), parts.bans.clone());
     let (shared, statistics) = (Arc::clone(parts.shared), Arc::clone(parts.statistics));
@@ -394,8 +385,8 @@ fn start_shard(
         let here = ShardId(number as u8);
         let mut core = Shard::new(here, count as u8, settings, Arc::clone(&shared), randomness());
         core.access_control().replace_bans(bans);
-        if let Some(share) = share {
-            core.take_up(clock::now(), share);
+        if let Some(recovered) = recovered {
+            core.take_up(clock::now(), recovered);
         }
         let driver = ShardDriver::new(core, statistics, listeners);
         ShardActor::new(driver, shared, sys)
@@ -465,6 +456,19 @@ fn start_logins(
     }
 }
 
+/// Takes the recovered messages and sessions out of a store that was read. Sets the retained
+/// messages, and returns the sessions of each shard.
+fn take_up(opened: Option<&mut storage::OpenedStore>, shared: &SharedState) -> Vec<RecoveredShard> {
+    let mut recovered = Vec::new();
+    if let Some(opened) = opened {
+        take_up_retained(shared, std::mem::take(&mut opened.retained));
+        recovered = std::mem::take(&mut opened.sessions);
+    }
+    // This thread made all that was recovered, so its charges are reported here.
+    shared.budget.report();
+    recovered
+}
+
 /// Sets the retained messages of the store. From here on, changes to retained messages are
 /// recorded.
 fn take_up_retained(shared: &SharedState, messages: Vec<RetainedMessage>) {
@@ -479,7 +483,7 @@ fn take_up_retained(shared: &SharedState, messages: Vec<RetainedMessage>) {
              not delivered until a start with higher limits; a publish to their topics replaces or erases them"
         );
     }
-    retained.record_changes(left_out > 0);
+    retained.record_changes(left_out);
 }
 
 /// Returns the random numbers of one shard. The seed differs in every process and for every shard:

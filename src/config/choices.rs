@@ -5,15 +5,10 @@ use super::value;
 use crate::login::access_rules::{DeniedPublish, DeniedSubscribe};
 use crate::mqtt::packet::ProtocolVersion;
 use crate::named_enum::named_enum;
-use crate::session::authentication::Anonymous;
+use crate::session::authentication::{Anonymous, AuthMethod};
 use crate::session::drops::DropReason;
 use crate::session::outbound::queue::QueuePolicy;
 use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
-
-/// Returns true if a list of methods has this one.
-pub(super) fn has(methods: &[String], method: &str) -> bool {
-    methods.iter().any(|name| name == method)
-}
 
 named_enum! {
     /// The callers who may see the payloads of messages by the HTTP interface.
@@ -89,4 +84,4 @@ named_enum! {
     }
 }
 
-value::named_fields! { Anonymous, DeniedPublish, DeniedSubscribe, DropReason, DurabilityLevel, JwtFrom, ListenerProtocol, LogFormat, OnAckTimeout, OnExhausted, PayloadViews, ProtocolVersion, ProxyProtocol, QueuePolicy }
+value::named_fields! { Anonymous, AuthMethod, DeniedPublish, DeniedSubscribe, DropReason, DurabilityLevel, JwtFrom, ListenerProtocol, LogFormat, OnAckTimeout, OnExhausted, PayloadViews, ProtocolVersion, ProxyProtocol, QueuePolicy }

@@ -83,7 +83,7 @@ impl Config {
     }
 }
 
-/// Returns what a key does and the values that it takes, as `docs/configuration.md` has it; `None`
+/// Returns the description of a key with its allowed values, as in `docs/configuration.md`; `None`
 /// for an unknown key.
 pub fn help_of(path: &str) -> Option<String> {
     let key = keys::key(path)?;

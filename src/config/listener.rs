@@ -89,7 +89,7 @@ fields! {
         /// The group of a Unix socket, as a name in /etc/group or a number.
         group: String, ValueType::Checked(is_text, "a group, by its name or number").only();
         /// The methods of authentication; else `auth.methods`. An empty list is no method.
-        auth: Vec<String>, ValueType::SomeOf(AuthMethod::NAMES).only();
+        auth: Vec<AuthMethod>, ValueType::SomeOf(AuthMethod::NAMES).only();
         /// The file with the users of this listener and the hashes of their passwords; else
         /// `auth.password_file`.
         password_file: String, ValueType::Path.only();

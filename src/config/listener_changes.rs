@@ -191,7 +191,7 @@ fn changed_keys(old: &Listener, new: &Listener) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Anonymous;
+    use crate::config::{Anonymous, AuthMethod};
 
     fn listener(address: &str) -> Listener {
         Listener { address: address.parse().ok(), ..Listener::default() }
@@ -279,7 +279,7 @@ mod tests {
             ..listener(A)
         };
         let running = config(vec![guarded.clone(), listener(B)]);
-        let demanding: fn(&mut Config) = |new| new.auth.methods = vec!["password".to_owned()];
+        let demanding: fn(&mut Config) = |new| new.auth.methods = vec![AuthMethod::Password];
         for wait in [demanding, |new| new.acl.file = "acl".to_owned()] {
             let mut new = config(vec![Listener { client_id: None, ..guarded.clone() }, listener(C)]);
             new.network.listen = vec!["127.0.0.1:4".parse().unwrap()];

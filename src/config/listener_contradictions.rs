@@ -1,10 +1,9 @@
 //! The keys of `[[listeners]]` that contradict keys of other sections.
 
-use super::Config;
-use super::choices::has;
 use super::listener::Listener;
 use super::listener_checks::LIST;
 use super::problem::Problem;
+use super::{AuthMethod, Config};
 use config::Value;
 
 /// Returns the problems of listeners with keys of other sections. `value` is the value of
@@ -23,20 +22,21 @@ pub(super) fn contradictions(config: &Config, value: &Value) -> Vec<Problem> {
 /// Returns the keys of one listener that contradict other sections, each with a correct value.
 fn contradictions_of(config: &Config, listener: &Listener) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
-    let asks = |method| listener.auth.as_ref().is_some_and(|methods| has(methods, method));
-    let has_passwords = listener.password_file.is_some() || config.auth.password_path().is_some();
-    let needed = [
-        ("password", has_passwords, "auth.password_file", "a password file"),
-        ("scram", has_passwords, "auth.password_file", "a password file"),
-        ("jwt", config.auth.jwt_keys_path().is_some(), "auth.jwt_keys", "a file of keys"),
-        ("http", config.auth.http_service().is_some(), "auth.http_url", "the address of a service"),
-    ];
-    for (method, _, key, what) in needed.into_iter().filter(|(method, has, ..)| asks(method) && !has) {
-        found.push(("auth", format!("beside {key}: the method \"{method}\" needs {what}")));
+    for &method in listener.auth.iter().flatten() {
+        let (key, what) = match method {
+            AuthMethod::Certificate => continue,
+            AuthMethod::Password | AuthMethod::Scram => ("auth.password_file", "a password file"),
+            AuthMethod::Jwt => ("auth.jwt_keys", "a file of keys"),
+            AuthMethod::Http => ("auth.http_url", "the address of a service"),
+        };
+        let has_own = method.reads_passwords() && listener.password_file.is_some();
+        if !has_own && !config.auth.equips(method) {
+            found.push(("auth", format!("beside {key}: the method \"{method}\" needs {what}")));
+        }
     }
     // Without `auth`, the methods of the broker hold; if none are listed, a file is read.
     let methods = listener.auth.as_ref().or(Some(&config.auth.methods).filter(|all| !all.is_empty()));
-    if methods.is_some_and(|methods| !has(methods, "password") && !has(methods, "scram")) {
+    if methods.is_some_and(|methods| !methods.iter().any(|method| method.reads_passwords())) {
         let allowed = "beside auth = [\"password\"]: only the methods \"password\" and \"scram\" read it";
         found.push(("password_file", allowed.to_owned()));
     }

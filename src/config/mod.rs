@@ -37,7 +37,7 @@ mod value;
 mod variable;
 
 pub use crate::login::access_rules::{DeniedPublish, DeniedSubscribe};
-pub use crate::session::authentication::Anonymous;
+pub use crate::session::authentication::{Anonymous, AuthMethod};
 pub use crate::session::outbound::queue::QueuePolicy;
 pub use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
 pub use crate::session::redelivery_rule::RedeliveryRule;
@@ -50,7 +50,7 @@ pub use keys::{
 pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls};
 pub use listener_changes::{ListenerChange, ListenerChangeKind};
 pub(crate) use listener_changes::{is_live, predecessors};
-pub use problem::{Problem, Refusal, Setting};
+pub use problem::{ConfigRefusal, Problem, Setting};
 pub use reload::KeyChange;
 #[cfg(test)]
 pub(crate) use reload::{every_key_changed, every_listener_key_changed};

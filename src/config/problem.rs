@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// Every problem that was found, in the order of the layers. Never empty.
 #[derive(Debug)]
-pub struct Refusal(pub Vec<Problem>);
+pub struct ConfigRefusal(pub Vec<Problem>);
 
 /// One mistake in the configuration.
 #[derive(Debug, thiserror::Error)]
@@ -116,7 +116,7 @@ impl fmt::Display for Setting {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ConfigRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, problem) in self.0.iter().enumerate() {
             if n > 0 {
@@ -128,4 +128,4 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for ConfigRefusal {}

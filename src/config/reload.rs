@@ -254,7 +254,7 @@ pub(crate) fn every_listener_key_changed() -> Vec<(&'static str, Loaded, Loaded)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Anonymous, Listener, Sources};
+    use crate::config::{Anonymous, AuthMethod, Listener, Sources};
 
     fn load(assignments: &[&str]) -> Loaded {
         assignments.iter().fold(Sources::new(), |sources, text| sources.assignment(text)).load().unwrap()
@@ -307,7 +307,7 @@ mod tests {
         };
         let [listener] = &running.listeners[..] else { panic!("one listener") };
         let without_rule = Listener { client_id: None, connections: Some(8), ..listener.clone() };
-        let demanding = Listener { auth: Some(vec!["password".to_owned()]), ..without_rule.clone() };
+        let demanding = Listener { auth: Some(vec![AuthMethod::Password]), ..without_rule.clone() };
         let loaded = |listener: &Listener| Loaded {
             config: Config { listeners: vec![listener.clone()], ..Config::default() },
             ..load(&[])
@@ -320,7 +320,7 @@ mod tests {
         };
         // The same demand for all listeners, and rules about topics.
         let mut of_broker = loaded(&without_rule);
-        of_broker.config.auth.methods = vec!["password".to_owned()];
+        of_broker.config.auth.methods = vec![AuthMethod::Password];
         waits(&of_broker);
         let mut of_rules = loaded(&without_rule);
         of_rules.config.acl.file = "acl".to_owned();

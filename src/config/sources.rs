@@ -1,12 +1,11 @@
 //! Reads the layers and puts them together to a [`Config`]. All problems of all layers are returned
 //! at once.
 
-use super::choices::has;
 use super::layer::Layer;
-use super::problem::{Problem, Refusal, Setting};
+use super::problem::{ConfigRefusal, Problem, Setting};
 use super::secrets::without_secrets;
 use super::table::Key;
-use super::{Config, keys, listener_contradictions, value};
+use super::{AuthMethod, Config, keys, listener_contradictions, value};
 use crate::file_thread;
 use config::Value;
 use serde::{Deserialize, Serialize};
@@ -116,7 +115,7 @@ impl Sources {
     /// # Errors
     /// Returns every problem of every layer. Contradictions between keys are looked for once each
     /// layer is right.
-    pub fn load(self) -> Result<Loaded, Refusal> {
+    pub fn load(self) -> Result<Loaded, ConfigRefusal> {
         let Sources { file, text, environment, flags, mut problems } = self;
         let layer = |file| match &text {
             Some(text) => Layer::from_text(file, text),
@@ -136,14 +135,14 @@ impl Sources {
             layer.check(&mut problems);
         }
         if !problems.is_empty() {
-            return Err(Refusal(problems));
+            return Err(ConfigRefusal(problems));
         }
         let sources = layers.iter().flat_map(Layer::origins).collect();
         let config = merge(&layers)?;
         let setting_of = |path: &str| setting(&layers, path);
         let contradictions = contradictions(&config, &setting_of, winner(&layers, "listeners"));
         if !contradictions.is_empty() {
-            return Err(Refusal(contradictions));
+            return Err(ConfigRefusal(contradictions));
         }
         let changed = changed(&config, &layers);
         let shadowed = shadowed(&layers);
@@ -157,7 +156,7 @@ fn winner<'a>(layers: &'a [Layer], path: &str) -> Option<&'a Value> {
 }
 
 /// Puts the layers over the built-in defaults. A list replaces the list below it.
-fn merge(layers: &[Layer]) -> Result<Config, Refusal> {
+fn merge(layers: &[Layer]) -> Result<Config, ConfigRefusal> {
     let mut config = Config::default();
     let mut problems = Vec::new();
     for key in keys::keys() {
@@ -170,7 +169,7 @@ fn merge(layers: &[Layer]) -> Result<Config, Refusal> {
     if !config.listeners.is_empty() && winner(layers, "network.listen").is_none() {
         config.network.listen.clear();
     }
-    if problems.is_empty() { Ok(config) } else { Err(Refusal(problems)) }
+    if problems.is_empty() { Ok(config) } else { Err(ConfigRefusal(problems)) }
 }
 
 /// Returns the keys whose values differ from the built-in ones, however either is spelled ("60s" is
@@ -222,37 +221,39 @@ fn auth_rules(config: &Config) -> [PairRule; 8] {
     let methods = &config.auth.methods;
     let own = || config.listeners.iter().filter_map(|listener| listener.auth.as_deref());
     // A file is read by "auto", or by a method of the broker or of some listener.
-    let is_read = |by: &str| methods.is_empty() || has(methods, by) || own().any(|own| has(own, by));
+    let is_read =
+        |by: AuthMethod| methods.is_empty() || methods.contains(&by) || own().any(|own| own.contains(&by));
+    let lacks = |method: AuthMethod| methods.contains(&method) && !config.auth.equips(method);
     [
         (
-            (has(methods, "password") || has(methods, "scram"))
-                && config.auth.password_path().is_none()
-                && !have_own_passwords(config),
+            (lacks(AuthMethod::Password) || lacks(AuthMethod::Scram)) && !have_own_passwords(config),
             ("auth.methods", "auth.password_file"),
             "the methods \"password\" and \"scram\" need a password file",
         ),
         (
-            config.auth.password_path().is_some() && !is_read("password") && !is_read("scram"),
+            config.auth.password_path().is_some()
+                && !is_read(AuthMethod::Password)
+                && !is_read(AuthMethod::Scram),
             ("auth.password_file", "auth.methods"),
             "only the methods \"password\" and \"scram\" read the password file",
         ),
         (
-            has(methods, "jwt") && config.auth.jwt_keys_path().is_none(),
+            lacks(AuthMethod::Jwt),
             ("auth.methods", "auth.jwt_keys"),
             "the method \"jwt\" needs a file of keys",
         ),
         (
-            config.auth.jwt_keys_path().is_some() && !is_read("jwt"),
+            config.auth.jwt_keys_path().is_some() && !is_read(AuthMethod::Jwt),
             ("auth.jwt_keys", "auth.methods"),
             "only the method \"jwt\" reads the keys of tokens",
         ),
         (
-            has(methods, "http") && config.auth.http_service().is_none(),
+            lacks(AuthMethod::Http),
             ("auth.methods", "auth.http_url"),
             "the method \"http\" needs the address of a service",
         ),
         (
-            config.auth.http_service().is_some() && !is_read("http"),
+            config.auth.http_service().is_some() && !is_read(AuthMethod::Http),
             ("auth.http_url", "auth.methods"),
             "only the method \"http\" asks the service",
         ),

@@ -18,7 +18,7 @@ mod machine;
 #[cfg(feature = "admin")]
 mod running;
 
-use crate::config::{Config, Refusal};
+use crate::config::{Config, ConfigRefusal};
 use crate::finding::{Check, Finding};
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ pub struct CheckedBroker<'a> {
 }
 
 /// Returns the findings about a configuration that was refused: nothing else can be looked at.
-pub fn refused(refusal: &Refusal) -> Vec<Finding> {
+pub fn refused(refusal: &ConfigRefusal) -> Vec<Finding> {
     refusal.0.iter().map(|problem| Finding::fail(Check::Configuration, problem.to_string())).collect()
 }
 

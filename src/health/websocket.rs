@@ -1,28 +1,17 @@
 //! A WebSocket client (RFC 6455) that is just enough for the check: one small frame for each
 //! packet.
 
-use crate::escape;
 use crate::framed::{CodecError, MqttCodec, OwnedPacket};
 use crate::mqtt::packet::Packet;
-use crate::mqtt::topic::first_chars;
+use crate::mqtt::websocket::{CONTROL_MAX as LONGEST, UpgradeProgress, UpgradeResponse, upgrade_request};
 use bytes::{Buf, BytesMut};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::codec::{Decoder, Encoder};
 
-/// The nonce and its answer of RFC 6455 section 1.3. The nonce only has to tell a WebSocket server
-/// from another one.
-const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
-const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
-/// Longest response to the upgrade, in bytes.
-const RESPONSE_MAX: usize = 8 * 1024;
 /// A masking key protects proxies from bytes that an attacker chose. The packets of the check are
 /// fixed, so the key may be, too.
 const MASK: [u8; 4] = [0x37, 0xFA, 0x21, 0x3D];
-/// Characters of the status that are shown.
-const STATUS: usize = 100;
-/// The longest payload whose length fits into the second byte of a frame.
-const LONGEST: usize = 125;
 
 /// Asks for the WebSocket at `path` of `host`.
 ///
@@ -33,33 +22,13 @@ pub async fn upgrade(
     host: &str,
     path: &str,
 ) -> io::Result<()> {
-    let request = format!(
-        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n"
-    );
-    stream.write_all(request.as_bytes()).await?;
+    stream.write_all(upgrade_request(host, path).as_bytes()).await?;
     stream.flush().await?;
-    let mut response = Vec::new();
-    while !response.ends_with(b"\r\n\r\n") {
-        // Byte by byte, so that no byte of the first frame is taken.
-        response.push(stream.read_u8().await?);
-        if response.len() > RESPONSE_MAX {
-            return Err(io::Error::other("the response to the upgrade does not end"));
-        }
-        if !b"HTTP/1.1 ".starts_with(response.get(..9).unwrap_or(&response)) {
-            return Err(io::Error::other("the answer to the upgrade is not HTTP"));
-        }
-    }
-    let response = String::from_utf8_lossy(&response);
-    let status = response.lines().next().unwrap_or_default();
-    let status = escape::visible(first_chars(status, STATUS));
-    if !status.starts_with("HTTP/1.1 101") {
-        return Err(io::Error::other(format!("GET {path} was answered with {status}")));
-    }
-    match response.contains(ACCEPT) {
-        true => Ok(()),
-        false => Err(io::Error::other("the response has no Sec-WebSocket-Accept for the key")),
-    }
+    let mut response = UpgradeResponse::default();
+    while response.take(stream.read_u8().await?, path).map_err(io::Error::other)?
+        == UpgradeProgress::Incomplete
+    {}
+    Ok(())
 }
 
 /// MQTT packets in the frames of a WebSocket.

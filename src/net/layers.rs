@@ -254,11 +254,6 @@ impl Layers {
     pub fn tls(&self) -> Option<&Tls> {
         self.tls.as_deref()
     }
-
-    /// Returns true if the connection uses WebSocket.
-    pub fn is_websocket(&self) -> bool {
-        self.ws.is_some()
-    }
 }
 
 #[cfg(test)]

@@ -387,7 +387,7 @@ fn websocket_without_tls_seals_one_frame_for_each_call() {
     layers.close(&mut out);
     assert_eq!(out, [0x88, 2, 0x03, 0xE8]);
     assert_eq!(layers.seal(&[IoSlice::new(b"more")], &mut out), 0);
-    assert!(layers.tls().is_none() && layers.is_websocket() && !layers.must_close());
+    assert!(layers.tls().is_none() && layers.ws.is_some() && !layers.must_close());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use homing::auth::passwd::{self, PasswdArguments, PasswdError};
 use homing::config::Config;
 use homing::health;
 use homing::health::command::HealthArguments;
-use homing::import::mosquitto;
+use homing::import;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,8 +28,8 @@ pub(crate) struct ImportArguments {
 
 /// Translates a mosquitto.conf. Prints nothing to standard output where protection would be lost,
 /// so that a redirected file is not started by mistake.
-pub(crate) fn import(ImportArguments { file, lenient }: &ImportArguments) -> ExitCode {
-    let imported = match mosquitto::import(file) {
+pub(crate) fn translate(ImportArguments { file, lenient }: &ImportArguments) -> ExitCode {
+    let imported = match import::import(file) {
         Ok(imported) => imported,
         Err(error) => return failed(&error),
     };

@@ -4,7 +4,7 @@ use super::data::{data_directory, socket_to_ask};
 use super::output::{REFUSED, complain, say};
 use super::settings::check_config;
 use homing::broker;
-use homing::config::{Config, Loaded, Refusal};
+use homing::config::{Config, ConfigRefusal, Loaded};
 use homing::doctor::{self, CheckedBroker};
 use homing::finding::{Finding, Severity};
 use homing::store::sqlite;
@@ -24,7 +24,7 @@ pub(crate) fn check(loaded: &Loaded) -> ExitCode {
 }
 
 /// Prints the problems of a configuration that was refused. Exit code 1.
-pub(crate) fn check_refused(refusal: &Refusal) -> ExitCode {
+pub(crate) fn check_refused(refusal: &ConfigRefusal) -> ExitCode {
     report(&doctor::refused(refusal))
 }
 

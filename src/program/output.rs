@@ -1,6 +1,6 @@
 //! The outputs and the exit codes of the program.
 
-use homing::config::Refusal;
+use homing::config::ConfigRefusal;
 use homing::log::stderr;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ pub(crate) const REFUSED: u8 = 2;
 
 /// Writes every mistake of the configuration to standard error, and returns the exit code of a
 /// refusal.
-pub(crate) fn refuse(refusal: &Refusal) -> ExitCode {
+pub(crate) fn refuse(refusal: &ConfigRefusal) -> ExitCode {
     for problem in &refusal.0 {
         complain(&problem.to_string());
     }

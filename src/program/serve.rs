@@ -13,7 +13,7 @@ use homing::broker::{Broker, OpenListener, Signals};
 use homing::clock;
 #[cfg(feature = "admin")]
 use homing::config::Problem;
-use homing::config::{Config, KeySources, ListenerAddress, Loaded, Refusal};
+use homing::config::{Config, ConfigRefusal, KeySources, ListenerAddress, Loaded};
 use homing::file_thread;
 use homing::log::{self, stderr};
 use homing::pulse::ThreadWork;
@@ -102,14 +102,14 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
 ///
 /// # Errors
 /// All problems of all layers, or the file of credentials cannot be used.
-fn read_again(settings: &Settings) -> Result<Loaded, Refusal> {
+fn read_again(settings: &Settings) -> Result<Loaded, ConfigRefusal> {
     let loaded = read_configuration(settings)?;
     #[cfg(feature = "admin")]
     if let Some(path) = loaded.config.admin.credentials_path()
         && let Err(error) = homing::admin::credentials::Credentials::load(&path)
     {
         let why = error.to_string();
-        return Err(Refusal(vec![Problem::UnusableFile { key: "admin.credentials", why }]));
+        return Err(ConfigRefusal(vec![Problem::UnusableFile { key: "admin.credentials", why }]));
     }
     Ok(loaded)
 }

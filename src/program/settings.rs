@@ -1,7 +1,7 @@
 //! The flags for the configuration, and the layers that it is read from.
 
 use clap::Args;
-use homing::config::{DEFAULT_FILES, Loaded, Refusal, Sources};
+use homing::config::{ConfigRefusal, DEFAULT_FILES, Loaded, Sources};
 use std::path::PathBuf;
 
 /// The flags for the configuration.
@@ -42,7 +42,7 @@ impl Settings {
 ///
 /// # Errors
 /// All problems of all layers, each with its source.
-pub(crate) fn read_configuration(settings: &Settings) -> Result<Loaded, Refusal> {
+pub(crate) fn read_configuration(settings: &Settings) -> Result<Loaded, ConfigRefusal> {
     let named = std::env::var_os("HOMING_CONFIG").filter(|path| !path.is_empty()).map(PathBuf::from);
     let sources = match settings.config.clone().or(named) {
         Some(path) => Sources::new().file(path),
@@ -56,7 +56,7 @@ pub(crate) fn read_configuration(settings: &Settings) -> Result<Loaded, Refusal>
 ///
 /// # Errors
 /// All problems of these layers, each with its source.
-pub(crate) fn read_without_file(settings: &Settings) -> Result<Loaded, Refusal> {
+pub(crate) fn read_without_file(settings: &Settings) -> Result<Loaded, ConfigRefusal> {
     with_upper_layers(Sources::new(), settings).load()
 }
 

@@ -2,7 +2,7 @@
 
 use crate::support::launch::{TestBroker, on_configured_threads, start_broker};
 use crate::support::{Connect, Message, Packet, V5, V311, password_file};
-use homing::config::{Anonymous, Config};
+use homing::config::{Anonymous, AuthMethod, Config};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -141,10 +141,6 @@ fn refusal(broker: &TestBroker, connect: &Connect) -> u8 {
     }
 }
 
-fn methods(names: &[&str]) -> Vec<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
-}
-
 #[test]
 fn the_service_decides_who_enters() {
     let service = Service::start(|request| {
@@ -242,11 +238,13 @@ fn a_client_that_the_service_ignores_is_left_to_the_next_method() {
         false => Reply::Answer("200 OK", r#"{"result":"ignore"}"#.to_owned()),
     });
     let passwords = passwords("ann", "secret");
-    for order in [&["http", "password"][..], &["password", "http"], &[]] {
+    for order in
+        [&[AuthMethod::Http, AuthMethod::Password][..], &[AuthMethod::Password, AuthMethod::Http], &[]]
+    {
         let broker = start_broker(|config| {
             service.use_in(config);
             config.auth.password_file = passwords.path().display().to_string();
-            config.auth.methods = methods(order);
+            config.auth.methods = order.to_vec();
         });
         for _ in 0..2 {
             broker.connect(&user("ann")).ping();
@@ -267,7 +265,7 @@ fn a_client_without_a_user_name_never_becomes_one_that_the_service_verified() {
         service.use_in(config);
         config.auth.password_file = passwords.path().display().to_string();
         config.auth.jwt_keys = keys.path().display().to_string();
-        config.auth.methods = methods(&["jwt", "password", "http"]);
+        config.auth.methods = vec![AuthMethod::Jwt, AuthMethod::Password, AuthMethod::Http];
     });
     let unnamed = Connect::new(V5, "c").password(b"no token");
     for connect in [&unnamed, &unnamed.clone().user_name(""), &Connect::new(V5, "c").user_name("")] {
@@ -284,7 +282,7 @@ fn a_service_that_hangs_delays_no_other_method() {
     let broker = start_broker(|config| {
         service.use_in(config);
         config.auth.password_file = passwords.path().display().to_string();
-        config.auth.methods = methods(&["password", "http"]);
+        config.auth.methods = vec![AuthMethod::Password, AuthMethod::Http];
         config.auth.timeout = Duration::from_secs(60);
     });
     let mut waiting = Vec::new();

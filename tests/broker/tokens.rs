@@ -5,7 +5,7 @@ use crate::support::{Connect, Message, Packet, V5, V311, Version, password_file}
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use homing::config::{Anonymous, Config, JwtFrom};
+use homing::config::{Anonymous, AuthMethod, Config, JwtFrom};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -156,11 +156,13 @@ fn the_user_name_may_be_the_token() {
 fn a_password_that_is_no_token_is_left_to_the_next_method() {
     let file = TestFile::new(&keys(&SECRET));
     let passwords = TestFile::new(&password_file(&[("bob", "secret")]));
-    for methods in [&["jwt", "password"][..], &["password", "jwt"], &[]] {
+    for methods in
+        [&[AuthMethod::Jwt, AuthMethod::Password][..], &[AuthMethod::Password, AuthMethod::Jwt], &[]]
+    {
         let broker = start_broker(|config| {
             use_keys(&file)(config);
             config.auth.password_file = passwords.path();
-            config.auth.methods = methods.iter().map(|method| (*method).to_owned()).collect();
+            config.auth.methods = methods.to_vec();
         });
         for _ in 0..2 {
             broker.connect(&with(V311, "c", &token(&SECRET, 60, ""))).ping();

@@ -3,7 +3,7 @@
 use crate::client::{self, connect, enter, publish, subscribe};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::packet::{Connect, ConnectProperties, QoS};
-use homing::operators::bulk_commands::{BulkCommand, Portion};
+use homing::operators::bulk_commands::{BulkCommand, BulkPortion};
 use homing::operators::command::Command;
 use homing::operators::letters::LetterFilter;
 use homing::operators::query::{Query, QueryAnswer, SessionName};
@@ -31,14 +31,14 @@ fn with_queue(settings: &ShardSettings, messages: u16) -> MemoryDriver {
     driver
 }
 
-fn portion(driver: &mut MemoryDriver, command: &BulkCommand) -> Option<Portion> {
+fn portion(driver: &mut MemoryDriver, command: &BulkCommand) -> Option<BulkPortion> {
     driver.shards[0].begin_turn();
     let portion = command.carry_out(driver.now, SocketView::default(), &mut driver.shards[0]).outcome;
     driver.settle();
     portion
 }
 
-fn purge(driver: &mut MemoryDriver, most: usize) -> Portion {
+fn purge(driver: &mut MemoryDriver, most: usize) -> BulkPortion {
     let command = BulkCommand::Purge(SessionName::Client("pump".into()), most);
     portion(driver, &command).expect("a session")
 }
@@ -56,7 +56,7 @@ fn a_purge_drops_the_oldest_messages_in_portions_and_each_leaves_the_store() {
     }
     let records = driver.batches.iter().flat_map(|batch| &batch.records);
     assert_eq!(records.filter(|record| matches!(record, Record::EntryDone(_))).count(), 300);
-    assert_eq!(purge(&mut driver, 1), Portion::default(), "nothing is left");
+    assert_eq!(purge(&mut driver, 1), BulkPortion::default(), "nothing is left");
     let nobody = BulkCommand::Purge(SessionName::Client("nobody".into()), 1);
     assert_eq!(portion(&mut driver, &nobody), None);
 }

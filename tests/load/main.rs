@@ -1,6 +1,6 @@
 //! `homing load` as its user meets it: every scenario against a broker in this process, both
 //! versions, and what it says when there is none. Loss and duplicates are tested where they can be
-//! made at will, in the books themselves (`src/load/verify`).
+//! made at will, in the books themselves (`crates/load/src/verify`).
 
 mod own;
 mod secured;

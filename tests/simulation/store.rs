@@ -159,7 +159,7 @@ impl World {
         for message in recovered.retained.drain(..) {
             retained.set(message, now.monotonic).expect("there is no limit");
         }
-        retained.record_changes(false);
+        retained.record_changes(0);
         drop(retained);
         trace!(self, "recovered {after:?}");
         share_out(recovered, read, now.monotonic + HORIZON, shards).into_iter().map(Some).collect()

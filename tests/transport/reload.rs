@@ -3,7 +3,7 @@
 use crate::kit::{self, Pki};
 use crate::support::password_file;
 use homing::broker::Broker;
-use homing::config::{Anonymous, Config, KeySources, Listener, ListenerAddress, Sources};
+use homing::config::{Anonymous, AuthMethod, Config, KeySources, Listener, ListenerAddress, Sources};
 use homing::net::tls::live::LiveTls;
 use homing::net::tls::settings::{CertificateFiles, TlsSettings};
 use std::io::Write;
@@ -126,7 +126,7 @@ fn passwords_are_demanded_from_a_reload_on_and_clients_stay_until_they_leave_the
     let folder = tempfile::tempdir().expect("a folder");
     let file = passwords(folder.path(), "passwd", &[("ann", "secret"), ("bob", "hidden")]);
     let with_passwords = |name: &str| Listener {
-        auth: Some(vec!["password".to_owned()]),
+        auth: Some(vec![AuthMethod::Password]),
         anonymous: Some(Anonymous::Never),
         password_file: Some(file.to_str().expect("UTF-8").to_owned()),
         ..named(name)

@@ -5,7 +5,7 @@ use super::error::CtlError;
 use super::http::{NoteFlag, done, noted, path_with, read, request, send};
 use super::publish::content;
 use super::text::{Print, pretty};
-use crate::admin::routes::acl::{AclAnswer, AclChanged};
+use crate::admin::routes::acl::{AclAnswer, AclEdited};
 use crate::escape;
 use clap::Subcommand;
 use serde_json::json;
@@ -49,13 +49,13 @@ pub(super) fn run(command: &AclCommand, broker: &BrokerEndpoint, print: Print) -
         }
         AclCommand::Check { file } => {
             let answer = put(broker, "/api/v1/acl?dry_run=true", file)?;
-            print.answer(answer, |AclChanged { changed, .. }| {
+            print.answer(answer, |AclEdited { changed, .. }| {
                 if changed { "the text is valid" } else { "the text is valid, and is in force" }.to_owned()
             })
         }
         AclCommand::Set { file, version, note } => {
             let path = noted(&path_with("/api/v1/acl", &[("version", version)]), note);
-            print.answer(put(broker, &path, file)?, |AclChanged { changed, .. }| {
+            print.answer(put(broker, &path, file)?, |AclEdited { changed, .. }| {
                 if changed { "changed, and in force" } else { "nothing changed" }.to_owned()
             })
         }

@@ -3,7 +3,7 @@
 use super::listings::{TOPIC, given, given_seconds, name, text};
 use super::text::{fact_lines, left, right, table};
 use crate::admin::pages::client_facts::facts;
-use crate::admin::rows::client::{Client, InFlightMessage, OwnSubscriptionRow, StallRow};
+use crate::admin::rows::client::{ClientRow, InFlightMessage, OwnSubscriptionRow, StallRow};
 use crate::admin::rows::message::MessageRow;
 use crate::admin::sourced_redelivery::{ClientRedelivery, RedeliverySetting, SourceKind};
 
@@ -11,12 +11,12 @@ use crate::admin::sourced_redelivery::{ClientRedelivery, RedeliverySetting, Sour
 const MESSAGES: usize = 10;
 
 /// Returns a client: its facts, and then its messages, subscriptions and redelivery settings.
-pub(super) fn client_text(client: Client) -> String {
+pub(super) fn client_text(client: ClientRow) -> String {
     let mut lines = vec![("client", client.client_id.clone())];
     lines.extend(facts(&client));
     lines
         .extend(client.oldest_unacknowledged.as_ref().map(|oldest| ("oldest message", oldest_words(oldest))));
-    let Client { client_id, in_flight, queued, .. } = &client;
+    let ClientRow { client_id, in_flight, queued, .. } = &client;
     let messages = first(&client.in_flight_messages);
     let queue = first(&client.queue);
     let subscriptions = client.subscriptions.as_deref().unwrap_or_default();

@@ -16,7 +16,7 @@ use crate::admin::routes::slo::{ObjectiveRow, ObjectivesAnswer};
 use crate::admin::routes::slow::{SlowAnswer, SlowRow};
 use crate::admin::routes::topics::{RetainedMessageRow, RetainedMessages};
 use crate::admin::routes::whereabouts::{GroupRow, Whereabouts};
-use crate::admin::rows::client::Client;
+use crate::admin::rows::client::ClientRow;
 use crate::admin::segment::segment;
 use crate::escape;
 use crate::mqtt::topic::first_chars;
@@ -104,7 +104,7 @@ pub(super) fn clients(
     let path = path_with("/api/v1/clients", &filter);
     let mut body = listing(broker, &path, "clients", (flags.limit, 1_000))?;
     let total = body["total"].as_u64();
-    print.answer(body["clients"].take(), |rows: Vec<Client>| {
+    print.answer(body["clients"].take(), |rows: Vec<ClientRow>| {
         let more = total.filter(|total| *total > rows.len() as u64);
         let more = more.map(|total| format!("\n{} of {}; raise --limit", rows.len(), count(total)));
         clients_table(rows) + &more.unwrap_or_default()
@@ -189,8 +189,8 @@ pub(super) fn payload_column(has_any: bool) -> TextColumn {
 }
 
 /// Returns clients as a table.
-fn clients_table(rows: Vec<Client>) -> String {
-    let cells = |row: &Client| {
+fn clients_table(rows: Vec<ClientRow>) -> String {
+    let cells = |row: &ClientRow| {
         let oldest = row.oldest_unacknowledged.as_ref();
         [
             name(&row.client_id, CLIENT_ID),

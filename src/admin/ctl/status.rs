@@ -38,9 +38,9 @@ pub(super) fn totals(overview: Value) -> String {
         let longest = overview["longest_queues"].as_array().into_iter().flatten();
         add("longest", list(longest.map(long_queue)));
     }
-    let held = ["retained_messages", "delayed_messages", "dead_letters_stored"];
-    let [retained, delayed, letters] = held.map(|field| number(&overview[field]));
-    add("held", format!("retained {retained}, delayed {delayed}, dead letters {letters}"));
+    let kept = ["retained_messages", "delayed_messages", "dead_letters_stored"];
+    let [retained, delayed, letters] = kept.map(|field| number(&overview[field]));
+    add("kept", format!("retained {retained}, delayed {delayed}, dead letters {letters}"));
     let redelivery = &overview["redelivery"];
     let counts = ["redelivered", "stalled", "disconnected"].map(|field| number(&redelivery[field]));
     let [resent, stalled, closed] = counts;
@@ -161,7 +161,7 @@ clients      connected 5200, away 22, subscriptions 5310
 messages     received 12, sent 24; now 10 and 20 a second
 queued       messages 200 (2.0 KiB), the oldest for 1 min 30 s, waiting for room 1, in flight 6
 longest      pump-7 150, pump-8 50
-held         retained 1, delayed 2, dead letters 3
+kept         retained 1, delayed 2, dead letters 3
 redelivery   sent again 4, stalled 1, disconnected 5
 dropped      7, the last 2 min 5 s ago
 in time      99 % of the acknowledgements of the last minute came within 2 ms

@@ -1,14 +1,14 @@
 //! The facts about a client, on its page and in `homing ctl client`.
 
 use super::views::{bytes, count, date_time, long, seconds, until};
-use crate::admin::rows::client::Client;
+use crate::admin::rows::client::ClientRow;
 use crate::clock;
 use crate::mqtt::packet::ProtocolVersion;
 use std::time::Duration;
 
 /// Returns the facts about a session, each with its name, without empty ones.
-pub(in crate::admin) fn facts(client: &Client) -> Vec<(&'static str, String)> {
-    let Client { version, session_expiry, .. } = client;
+pub(in crate::admin) fn facts(client: &ClientRow) -> Vec<(&'static str, String)> {
+    let ClientRow { version, session_expiry, .. } = client;
     let clean = if version.is_v5() { "Clean Start" } else { "Clean Session" };
     let facts = vec![
         ("state", client.state.to_string()),
@@ -31,7 +31,7 @@ pub(in crate::admin) fn facts(client: &Client) -> Vec<(&'static str, String)> {
     facts.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }
 
-fn queued(client: &Client) -> String {
+fn queued(client: &ClientRow) -> String {
     let oldest = client.oldest_queued_age.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
     let oldest = oldest.map(|age| format!(", the oldest for {}", long(age))).unwrap_or_default();
     let (messages, size) = (count(client.queued as u64), bytes(client.queued_bytes as u64));

@@ -10,7 +10,7 @@ use crate::admin::bulk::{ConnectionFilter, disconnect};
 use crate::admin::queries::sessions::ListParameters;
 use crate::admin::queries::sorted::{SortedPage, sorted_sessions};
 use crate::admin::request::{note_of, read_query};
-use crate::admin::rows::client::Client;
+use crate::admin::rows::client::ClientRow;
 use crate::admin::segment::segment;
 use crate::admin::state::State;
 use crate::broker::OpenListener;
@@ -215,7 +215,7 @@ fn heads(pairs: &[&str], sort: &str) -> Vec<ColumnHead> {
 
 impl ListedClient {
     fn of(view: ClientView) -> ListedClient {
-        let Client { user, address, listener, .. } = &view.client;
+        let ClientRow { user, address, listener, .. } = &view.client;
         ListedClient {
             state: state_words(&view.client),
             user: user.as_deref().map(shown).unwrap_or_default(),
@@ -227,7 +227,7 @@ impl ListedClient {
 }
 
 /// Returns the state of a client, and for how long it has been in it.
-fn state_words(client: &Client) -> String {
+fn state_words(client: &ClientRow) -> String {
     let since = client.connected_for.or(client.away_for).map(|secs| long(Duration::from_secs_f64(secs)));
     since.map_or_else(|| client.state.to_string(), |since| format!("{} for {since}", client.state))
 }

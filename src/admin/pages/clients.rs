@@ -15,7 +15,7 @@ use crate::admin::queries::sessions::find;
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::queries::unfinished::{FoundPage, message_id, unfinished};
 use crate::admin::request::{note_of, read_query};
-use crate::admin::rows::client::{Client, OwnSubscriptionRow};
+use crate::admin::rows::client::{ClientRow, OwnSubscriptionRow};
 use crate::admin::rows::refused::RefusedRow;
 use crate::admin::segment::segment;
 use crate::admin::sourced_redelivery::{RuleFact, rule_facts, topic_rules};
@@ -87,7 +87,7 @@ async fn client_page(
         unfinished(state, target, (UnfinishedPart::InFlight, PagePayloads::Hidden), 0, MESSAGES).await?;
     let queue = unfinished(state, target, (UnfinishedPart::Queue, PagePayloads::Hidden), 0, MESSAGES).await?;
     let row = &detail.row;
-    let client = Client::of(state, target.shard(observer), row, socket.as_ref());
+    let client = ClientRow::of(state, target.shard(observer), row, socket.as_ref());
     let stall = socket.as_ref().and_then(|socket| socket.stall);
     let (FoundPage { page: in_flight, .. }, FoundPage { page: queue, store_error }) = (in_flight, queue);
     let rows = |page: &UnfinishedPage| -> Vec<MessageView> {

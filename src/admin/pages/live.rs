@@ -18,7 +18,7 @@ use super::views::{clock_time, link_of};
 use crate::admin::event_stream::{event, event_stream};
 use crate::admin::failed::Failed;
 use crate::admin::state::State;
-use crate::admin::stream_places::StreamPlace;
+use crate::admin::stream_seats::StreamSeat;
 use crate::admin::timeline::NumberedMoment;
 use actix_web::web::{Bytes, Query, ReqData};
 use actix_web::{HttpRequest, HttpResponse};
@@ -92,11 +92,11 @@ pub(crate) async fn events(
     let wanted = WantedStreams::read(asked.streams.as_deref().unwrap_or("overview"))?;
     state.running()?;
     let caller = reader.caller(&state).ok_or(Failed::Unauthorized)?;
-    let place = state.stream_place(&caller).ok_or(Failed::Busy)?;
+    let seat = state.stream_seat(&caller).ok_or(Failed::Busy)?;
     let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok());
     let last = last.map(|id| state.timeline().number_of(id));
     let (answer, to) = event_stream(BUFFERED);
-    actix_web::rt::spawn(LiveWriter { state, wanted, reader, to, lagged: None, _place: place }.run(last));
+    actix_web::rt::spawn(LiveWriter { state, wanted, reader, to, lagged: None, _seat: seat }.run(last));
     Ok(answer)
 }
 
@@ -109,7 +109,7 @@ struct LiveWriter {
     /// True if events were left out since the reader was told last.
     lagged: Option<Lagged>,
     /// Held until the stream ends.
-    _place: StreamPlace,
+    _seat: StreamSeat,
 }
 
 /// Events were left out.

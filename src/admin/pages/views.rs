@@ -2,7 +2,7 @@
 
 use crate::admin::listing::ListedRow;
 use crate::admin::queries::waits::ends_with;
-use crate::admin::rows::client::Client;
+use crate::admin::rows::client::ClientRow;
 use crate::admin::segment::segment;
 use crate::admin::state::AdminState;
 use crate::escape::is_harmful;
@@ -33,7 +33,7 @@ pub(super) struct ClientView {
     /// The place of that message.
     pub(super) detail: String,
     /// All that is known of the session.
-    pub(super) client: Client,
+    pub(super) client: ClientRow,
 }
 
 /// An unfinished message.
@@ -53,7 +53,7 @@ pub(super) struct MessageView {
 }
 
 impl ClientView {
-    pub(super) fn of(client: Client) -> ClientView {
+    pub(super) fn of(client: ClientRow) -> ClientView {
         let oldest = client.oldest_unacknowledged.as_ref();
         let is_long = client.client_id.len() > LONG;
         ClientView {
@@ -91,7 +91,7 @@ impl MessageView {
 
 /// Returns the view of a listed session.
 pub(super) fn view_of(state: &AdminState, row: &ListedRow) -> ClientView {
-    ClientView::of(Client::of_row(state, row))
+    ClientView::of(ClientRow::of_row(state, row))
 }
 
 /// Returns the holder of the oldest message, and the time, as one sentence.

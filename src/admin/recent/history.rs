@@ -3,6 +3,7 @@
 //! The history is made of the figures that the shards report anyway, and of the processor time of
 //! the process. It begins with the process. Prometheus keeps more.
 
+use crate::named_enum::named_enum;
 use crate::time::Instant;
 use std::array;
 use std::collections::VecDeque;
@@ -20,36 +21,27 @@ pub(in crate::admin) enum FigureKind {
     Growth,
 }
 
-/// A figure of the history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::admin) enum HistoryFigure {
-    /// Clients that are connected.
-    Connections,
-    /// PUBLISH packets that came.
-    Received,
-    /// PUBLISH packets that were sent.
-    Sent,
-    /// Messages in queues.
-    Queued,
-    /// Messages that were sent and not acknowledged to the end.
-    InFlight,
-    /// Messages that a receiver will not get.
-    Dropped,
-    /// Processor time of the process: 1 is one core.
-    Cpu,
+named_enum! {
+    /// A figure of the history, with the title of its chart.
+    pub(in crate::admin) enum HistoryFigure {
+        /// Clients that are connected.
+        Connections = "connections",
+        /// PUBLISH packets that came.
+        Received = "messages in",
+        /// PUBLISH packets that were sent.
+        Sent = "messages out",
+        /// Messages in queues.
+        Queued = "queued",
+        /// Messages that were sent and not acknowledged to the end.
+        InFlight = "in flight",
+        /// Messages that a receiver will not get.
+        Dropped = "dropped",
+        /// Processor time of the process: 1 is one core.
+        Cpu = "CPU (of one core)",
+    }
 }
 
 impl HistoryFigure {
-    pub(in crate::admin) const ALL: [HistoryFigure; 7] = [
-        HistoryFigure::Connections,
-        HistoryFigure::Received,
-        HistoryFigure::Sent,
-        HistoryFigure::Queued,
-        HistoryFigure::InFlight,
-        HistoryFigure::Dropped,
-        HistoryFigure::Cpu,
-    ];
-
     /// Returns the way of the figure to a point.
     pub(in crate::admin) fn kind(self) -> FigureKind {
         match self {
@@ -61,7 +53,7 @@ impl HistoryFigure {
 }
 
 /// The present values, in the order of [`HistoryFigure::ALL`].
-pub(super) type Look = [f64; HistoryFigure::ALL.len()];
+pub(super) type FigureValues = [f64; HistoryFigure::ALL.len()];
 
 /// The figures of a stretch of time. NaN stands for a stretch without a look.
 pub(in crate::admin) type HistoryPoint = [f32; HistoryFigure::ALL.len()];
@@ -114,14 +106,14 @@ struct OpenPoint {
     number: u64,
     began: Instant,
     /// The first look of the stretch.
-    first: Look,
-    highest: Look,
+    first: FigureValues,
+    highest: FigureValues,
 }
 
 impl OpenPoint {
     /// Returns the point. `next` is the first look behind the stretch.
     #[expect(clippy::cast_possible_truncation, reason = "a chart shows three digits")]
-    fn close(&self, now: Instant, next: &Look) -> HistoryPoint {
+    fn close(&self, now: Instant, next: &FigureValues) -> HistoryPoint {
         let secs = now.since(self.began).as_secs_f64();
         array::from_fn(|at| {
             let growth = (next[at] - self.first[at]).max(0.0);
@@ -140,7 +132,7 @@ impl Series {
         Series { span, ..Series::default() }
     }
 
-    fn take(&mut self, now: Instant, look: &Look) {
+    fn take(&mut self, now: Instant, look: &FigureValues) {
         let number = now.as_millis() / self.span.pace().as_millis() as u64;
         if let Some(open) = self.open.as_mut().filter(|open| open.number == number) {
             open.highest.iter_mut().zip(look).for_each(|(highest, value)| *highest = highest.max(*value));
@@ -192,7 +184,7 @@ impl Default for History {
 
 impl History {
     /// Takes the present values in.
-    pub(super) fn take(&self, now: Instant, look: &Look) {
+    pub(super) fn take(&self, now: Instant, look: &FigureValues) {
         let mut series = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         series.iter_mut().for_each(|series| series.take(now, look));
     }
@@ -215,7 +207,7 @@ mod tests {
 
     /// Returns a look at which so many messages are queued, and twice as many came and were dropped
     /// since the start.
-    fn look(queued: f64, counted: f64) -> Look {
+    fn look(queued: f64, counted: f64) -> FigureValues {
         let mut look = [0.0; HistoryFigure::ALL.len()];
         (look[QUEUED], look[RECEIVED], look[DROPPED]) = (queued, counted, counted);
         look

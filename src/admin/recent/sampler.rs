@@ -1,6 +1,6 @@
 //! The task that takes the samples.
 
-use super::history::{HistoryFigure, Look};
+use super::history::{FigureValues, HistoryFigure};
 use super::{MessageSample, PACE, WaitSample};
 use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
@@ -44,7 +44,7 @@ fn samples_of(observer: &Observer, total: &ShardSnapshot) -> (MessageSample, Wai
 
 /// Returns the present values of the history.
 #[expect(clippy::cast_precision_loss, reason = "a chart shows three digits")]
-fn look_at(total: &ShardSnapshot) -> Look {
+fn look_at(total: &ShardSnapshot) -> FigureValues {
     HistoryFigure::ALL.map(|figure| match figure {
         HistoryFigure::Connections => total.connected as f64,
         HistoryFigure::Received => total.counters.publishes_received.total() as f64,

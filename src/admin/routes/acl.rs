@@ -60,7 +60,7 @@ pub(crate) struct AclOrder {
 
 /// The result of a change.
 #[derive(Deserialize, Serialize, ToSchema)]
-pub(crate) struct AclChanged {
+pub(crate) struct AclEdited {
     pub(crate) dry_run: bool,
     /// False if the text is as before.
     pub(crate) changed: bool,
@@ -86,7 +86,7 @@ pub(crate) async fn set(
     body: Bytes,
     asked: Query<AclParameters>,
     state: State,
-) -> JsonAnswer<AclChanged> {
+) -> JsonAnswer<AclEdited> {
     let AclParameters { dry_run, version, note } = asked.into_inner();
     let (note, mode) = (note_of(note)?, read_dry_run(dry_run.as_deref())?);
     let AclOrder { text } = read_body(&body, r#"{"text": "topic read a\n"}"#)?;
@@ -105,7 +105,7 @@ pub(crate) async fn set(
     let what = FileAction { file: ClientFile::Acl, mode, needed: Scope::Admin, action, target, arguments };
     let edited = edit(&state, &caller, what, Box::new(change)).await?;
     let version = version_of(&edited.version);
-    Ok(Json(AclChanged { dry_run: mode == ReloadMode::Check, changed: edited.is_changed, version }))
+    Ok(Json(AclEdited { dry_run: mode == ReloadMode::Check, changed: edited.is_changed, version }))
 }
 
 fn version_of(fingerprint: &Fingerprint) -> String {

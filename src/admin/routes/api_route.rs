@@ -5,7 +5,7 @@ use super::openapi::body_schema::BodySchema;
 use crate::admin::access::Scope;
 use crate::admin::failed::Failed;
 use crate::admin::pages::page::PageResult;
-use crate::admin::state::{AdminState, PublishPlace};
+use crate::admin::state::{AdminState, PublishSeat};
 use actix_web::http::Method;
 use actix_web::web::{Bytes, Data, Path, Query, ReqData, method};
 use actix_web::{FromRequest, Handler, HttpRequest, HttpResponse, Responder, Route};
@@ -90,7 +90,7 @@ pub(super) trait Argument: FromRequest + 'static {
 }
 
 impl Argument for HttpRequest {}
-impl Argument for PublishPlace {}
+impl Argument for PublishSeat {}
 impl Argument for Data<AdminState> {}
 impl<T: 'static> Argument for Path<T> where Path<T>: FromRequest {}
 impl<T: Clone + 'static> Argument for ReqData<T> {}

@@ -49,7 +49,7 @@ pub(crate) struct UnbanParameters {
 
 /// The bans, in the order of the file.
 #[derive(Deserialize, Serialize, ToSchema)]
-pub(crate) struct Bans {
+pub(crate) struct BanAnswer {
     /// The path of the file.
     pub(crate) file: String,
     /// False if somebody changed the file, and it was not read again since.
@@ -99,7 +99,7 @@ pub(crate) struct BanOrder {
 
 /// The result of a change of the bans.
 #[derive(Deserialize, Serialize, ToSchema)]
-pub(crate) struct BansChanged {
+pub(crate) struct BansEdited {
     pub(crate) disconnected: Disconnected,
 }
 
@@ -115,7 +115,7 @@ impl BanKind {
 }
 
 /// Lists the bans in pages.
-pub(crate) async fn list(asked: Query<BanParameters>, state: State) -> JsonAnswer<Bans> {
+pub(crate) async fn list(asked: Query<BanParameters>, state: State) -> JsonAnswer<BanAnswer> {
     let BanParameters { limit, cursor } = asked.into_inner();
     let (limit, from) = (limit_of(limit, 100, PAGE)?, place_of::<usize>(cursor.as_deref())?);
     let read = content(&state, ClientFile::Bans).await?;
@@ -129,7 +129,7 @@ pub(crate) async fn list(asked: Query<BanParameters>, state: State) -> JsonAnswe
     };
     let bans: Vec<BanRow> = lines.by_ref().take(limit).map(|(_, line)| row(line)).collect();
     let next = lines.next().map(|(at, _)| cursor_to(at));
-    Ok(Json(Bans { file: read.path.display().to_string(), in_force: read.is_in_force, bans, next }))
+    Ok(Json(BanAnswer { file: read.path.display().to_string(), in_force: read.is_in_force, bans, next }))
 }
 
 /// Bans, and disconnects whom the ban concerns. A ban of the same kind and value is replaced.
@@ -138,7 +138,7 @@ pub(crate) async fn add(
     body: Bytes,
     asked: Query<NoteParameters>,
     state: State,
-) -> JsonAnswer<BansChanged> {
+) -> JsonAnswer<BansEdited> {
     let note = asked.into_inner().note()?;
     let BanOrder { kind, value, lasts } = read_body(&body, r#"{"kind": "client", "value": "test-*"}"#)?;
     let lasts = lasts.as_deref().map(lifetime).transpose();
@@ -164,7 +164,7 @@ pub(crate) async fn remove(
     caller: Asker,
     asked: Query<UnbanParameters>,
     state: State,
-) -> JsonAnswer<BansChanged> {
+) -> JsonAnswer<BansEdited> {
     let UnbanParameters { kind, value, note } = asked.into_inner();
     let (note, target) = (note_of(note)?, format!("{kind} {value}"));
     change(&state, &caller, ("unban", target), &note, (kind, value), None).await
@@ -178,7 +178,7 @@ async fn change(
     note: &str,
     (kind, value): (String, String),
     line: Option<String>,
-) -> JsonAnswer<BansChanged> {
+) -> JsonAnswer<BansEdited> {
     let change = move |content: &[u8]| {
         let text = String::from_utf8_lossy(content);
         let is_it =
@@ -194,5 +194,5 @@ async fn change(
     let (file, mode, needed) = (ClientFile::Bans, ReloadMode::Apply, Scope::Operator);
     let what = FileAction { file, mode, needed, action, target, arguments };
     let edited = edit(state, caller, what, Box::new(change)).await?;
-    Ok(Json(BansChanged { disconnected: Disconnected::of(&edited.disconnected) }))
+    Ok(Json(BansEdited { disconnected: Disconnected::of(&edited.disconnected) }))
 }

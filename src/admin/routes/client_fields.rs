@@ -2,7 +2,7 @@
 
 use crate::admin::failed::Failed;
 use crate::admin::request::named_once;
-use crate::admin::rows::client::Client;
+use crate::admin::rows::client::ClientRow;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
@@ -16,7 +16,7 @@ static FIELDS: LazyLock<Vec<&'static str>> =
 
 /// Returns the schema of a row with all its fields. The messages of a client are not in a row.
 fn row_schema() -> Object {
-    let RefOr::T(Schema::Object(mut client)) = Client::schema() else {
+    let RefOr::T(Schema::Object(mut client)) = ClientRow::schema() else {
         unreachable!("a client is an object")
     };
     let required = std::mem::take(&mut client.required);
@@ -26,9 +26,9 @@ fn row_schema() -> Object {
 
 /// A client without its messages. With `fields`, a row has these fields and no other.
 #[derive(Serialize)]
-pub(crate) struct ClientRow(Map<String, Value>);
+pub(crate) struct PartialClient(Map<String, Value>);
 
-impl PartialSchema for ClientRow {
+impl PartialSchema for PartialClient {
     fn schema() -> RefOr<Schema> {
         let mut row = row_schema();
         let text = "A client without its messages. With `fields`, a row has these fields and no other.";
@@ -37,9 +37,9 @@ impl PartialSchema for ClientRow {
     }
 }
 
-impl ToSchema for ClientRow {
+impl ToSchema for PartialClient {
     fn schemas(others: &mut Vec<(String, RefOr<Schema>)>) {
-        Client::schemas(others);
+        ClientRow::schemas(others);
     }
 }
 
@@ -57,14 +57,14 @@ impl ClientFields {
     }
 
     /// Returns a row with the wanted fields.
-    pub(super) fn of(&self, client: &impl Serialize) -> ClientRow {
+    pub(super) fn of(&self, client: &impl Serialize) -> PartialClient {
         let Ok(Value::Object(mut fields)) = serde_json::to_value(client) else {
             unreachable!("a client is an object")
         };
         if let Some(wanted) = &self.0 {
             fields.retain(|name, _| wanted.contains(&name.as_str()));
         }
-        ClientRow(fields)
+        PartialClient(fields)
     }
 }
 

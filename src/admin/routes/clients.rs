@@ -1,6 +1,6 @@
 //! /api/v1/clients: the sessions, those that come first by a figure, and one session.
 
-use super::client_fields::{ClientFields, ClientRow};
+use super::client_fields::{ClientFields, PartialClient};
 use super::json_answer::JsonAnswer;
 use crate::admin::listing::ListedRow;
 use crate::admin::queries::sessions::{ListParameters, find, list_sessions};
@@ -8,7 +8,7 @@ use crate::admin::queries::sorted::sorted_sessions;
 use crate::admin::queries::target::{ClientTarget, OneParameters};
 use crate::admin::queries::top::{TopFigure, top_sessions};
 use crate::admin::request::limit_of;
-use crate::admin::rows::client::{Client, InFlightMessage, OwnSubscriptionRow};
+use crate::admin::rows::client::{ClientRow, InFlightMessage, OwnSubscriptionRow};
 use crate::admin::rows::message::MessageRow;
 use crate::admin::rows::refused::RefusedRow;
 use crate::admin::sourced_redelivery::ClientRedelivery;
@@ -27,7 +27,7 @@ const TOP: usize = 100;
 #[derive(Serialize, ToSchema)]
 #[schema(as = Clients)]
 pub(crate) struct ClientsAnswer {
-    clients: Vec<ClientRow>,
+    clients: Vec<PartialClient>,
     /// The cursor of the next page. Only an answer without a cursor is the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -46,7 +46,8 @@ pub(crate) struct ClientsAnswer {
 /// Lists sessions. A page may be short; only an answer without `next` is the last one.
 pub(crate) async fn list(asked: Query<ListParameters>, state: State) -> JsonAnswer<ClientsAnswer> {
     let (observer, fields) = (state.running()?, ClientFields::read(asked.fields.as_deref())?);
-    let rows = |rows: &[ListedRow]| rows.iter().map(|row| fields.of(&Client::of_row(&state, row))).collect();
+    let rows =
+        |rows: &[ListedRow]| rows.iter().map(|row| fields.of(&ClientRow::of_row(&state, row))).collect();
     Ok(Json(match asked.order()? {
         None => {
             let listed = list_sessions(&state, observer, &asked).await?;
@@ -83,7 +84,7 @@ pub(crate) struct TopParameters {
 pub(crate) struct TopClients {
     /// The largest figure first.
     #[schema(max_items = 100)]
-    pub(crate) clients: Vec<Client>,
+    pub(crate) clients: Vec<ClientRow>,
     /// False if the time was over before every session was looked at.
     pub(crate) complete: bool,
 }
@@ -93,7 +94,7 @@ pub(crate) async fn top(asked: Query<TopParameters>, state: State) -> JsonAnswer
     let (figure, limit) = (TopFigure::read(&asked.by)?, limit_of(asked.limit, 10, TOP)?);
     let observer = state.running()?;
     let found = top_sessions(&state, observer, figure, limit).await?;
-    let clients = found.rows.iter().map(|row| Client::of_row(&state, row));
+    let clients = found.rows.iter().map(|row| ClientRow::of_row(&state, row));
     Ok(Json(TopClients { clients: clients.collect(), complete: found.is_complete }))
 }
 
@@ -104,12 +105,16 @@ pub(super) fn asks_for_top(context: &GuardContext<'_>) -> bool {
 }
 
 /// Returns one session with its messages and filters.
-pub(crate) async fn one(path: Path<String>, asked: Query<OneParameters>, state: State) -> JsonAnswer<Client> {
+pub(crate) async fn one(
+    path: Path<String>,
+    asked: Query<OneParameters>,
+    state: State,
+) -> JsonAnswer<ClientRow> {
     let observer = state.running()?;
     let target = ClientTarget::read(&path, asked.reference.as_deref(), &state)?;
     let (detail, socket) = find(&state, observer, &target).await?;
-    let row = Client::of(&state, target.shard(observer), &detail.row, socket.as_ref());
-    Ok(Json(Client {
+    let row = ClientRow::of(&state, target.shard(observer), &detail.row, socket.as_ref());
+    Ok(Json(ClientRow {
         in_flight_messages: Some(detail.in_flight.iter().map(InFlightMessage::of).collect()),
         queue: Some(detail.queue.iter().map(MessageRow::of).collect()),
         subscriptions: Some(detail.subscriptions.iter().map(OwnSubscriptionRow::of).collect()),

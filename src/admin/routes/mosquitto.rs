@@ -25,7 +25,7 @@ const TOPICS: usize = 1_000;
 
 named_enum! {
     /// The protocol of a listener, in mosquitto's words.
-    pub(crate) enum ListenerProtocol {
+    pub(crate) enum MosquittoProtocol {
         Mqtt = "mqtt",
         WebSockets = "websockets",
         /// This interface itself.
@@ -49,7 +49,7 @@ pub(crate) struct ListenerRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) path: Option<String>,
     /// `httpapi` is this interface itself.
-    pub(crate) protocol: ListenerProtocol,
+    pub(crate) protocol: MosquittoProtocol,
     pub(crate) tls: bool,
     /// True if each client needs a certificate.
     pub(crate) mtls: bool,
@@ -107,7 +107,7 @@ fn mqtt_listener(statistics: &BrokerStatistics, listener: &OpenListener) -> List
     ListenerRow {
         port,
         path,
-        protocol: if listener.is_websocket { ListenerProtocol::WebSockets } else { ListenerProtocol::Mqtt },
+        protocol: if listener.is_websocket { MosquittoProtocol::WebSockets } else { MosquittoProtocol::Mqtt },
         tls: listener.has_tls,
         mtls: listener.client_certificates == ClientCertificates::Required,
         allow_anonymous: listener.admits_anonymous(),
@@ -122,7 +122,7 @@ fn admin_listener(address: SocketAddr, scheme: Scheme) -> ListenerRow {
     ListenerRow {
         port: Some(address.port()),
         path: None,
-        protocol: ListenerProtocol::HttpApi,
+        protocol: MosquittoProtocol::HttpApi,
         tls: scheme == Scheme::Https,
         mtls: false,
         allow_anonymous: false,

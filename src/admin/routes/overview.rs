@@ -43,7 +43,7 @@ pub(super) struct Overview {
     #[schema(max_items = 5)]
     longest_queues: Vec<LongQueue>,
     subscriptions: u64,
-    /// Without those of the broker itself, such as `$SYS/#`.
+    /// Without the broker's own messages, such as `$SYS/#`.
     retained_messages: usize,
     delayed_messages: usize,
     dead_letters_stored: usize,

@@ -4,7 +4,7 @@ use super::json_answer::JsonAnswer;
 use crate::admin::failed::Failed;
 use crate::admin::publish::{OutgoingMessage, PublishVerdict, publish, publisher};
 use crate::admin::request::{Asker, Object, read_body};
-use crate::admin::state::{PublishPlace, State};
+use crate::admin::state::{PublishSeat, State};
 use crate::mqtt::codec::property;
 use crate::mqtt::packet::{Property, Publish, PublishProperties, QoS, ReasonCode};
 use crate::operators::publish_command::{NoPublish, PublishCommand};
@@ -152,26 +152,26 @@ pub(crate) struct PublishedMany {
     pub(crate) results: Vec<PublishedAnswer>,
 }
 
-impl FromRequest for PublishPlace {
+impl FromRequest for PublishSeat {
     type Error = Failed;
-    type Future = Ready<Result<PublishPlace, Failed>>;
+    type Future = Ready<Result<PublishSeat, Failed>>;
 
-    /// Takes the place before the body is read, so that the bodies in memory are bounded, too.
+    /// Takes the seat before the body is read, so that the bodies in memory are bounded, too.
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(request.app_data::<State>().and_then(|state| state.publish_place()).ok_or(Failed::Busy))
+        ready(request.app_data::<State>().and_then(|state| state.publish_seat()).ok_or(Failed::Busy))
     }
 }
 
 /// Publishes one message.
 pub(crate) async fn one(
     caller: Asker,
-    place: PublishPlace,
+    seat: PublishSeat,
     body: Bytes,
     state: State,
 ) -> JsonAnswer<PublishedAnswer> {
     let order: MessageOrder = read_body(&body, r#"{"topic": "pumps/7/set", "payload": "on", "qos": 1}"#)?;
     let message = order.outgoing(&publisher(&caller)).map_err(Failed::Parameter)?;
-    let verdicts = publish(&state, &caller, vec![message], place).await?;
+    let verdicts = publish(&state, &caller, vec![message], seat).await?;
     let verdict = verdicts.into_iter().next().unwrap_or(PublishVerdict::Busy);
     Ok(Json(PublishedAnswer::of(&verdict.alone()?)))
 }
@@ -179,7 +179,7 @@ pub(crate) async fn one(
 /// Publishes several messages.
 pub(crate) async fn many(
     caller: Asker,
-    place: PublishPlace,
+    seat: PublishSeat,
     body: Bytes,
     state: State,
 ) -> JsonAnswer<PublishedMany> {
@@ -193,7 +193,7 @@ pub(crate) async fn many(
         order.outgoing(&publisher).map_err(|what| Failed::Parameter(format!("messages[{at}]: {what}")))
     };
     let messages = messages.into_iter().enumerate().map(outgoing).collect::<Result<_, _>>()?;
-    let verdicts = publish(&state, &caller, messages, place).await?;
+    let verdicts = publish(&state, &caller, messages, seat).await?;
     let results: Vec<_> = verdicts.iter().map(PublishedAnswer::of).collect();
     let published = verdicts.iter().filter(|verdict| verdict.is_published()).count();
     Ok(Json(PublishedMany { published, results }))

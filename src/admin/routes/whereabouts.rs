@@ -59,7 +59,7 @@ pub(crate) struct Whereabouts {
     /// The receivers with wanted messages that are in the store alone, or with messages there that
     /// were not looked at.
     #[schema(max_items = 256)]
-    pub(crate) in_store: Vec<InStore>,
+    pub(crate) in_store: Vec<InStoreRow>,
     /// Messages that are in the store alone and were not looked at, of all receivers.
     pub(crate) not_looked_at: usize,
     /// Why the store did not answer.
@@ -86,7 +86,7 @@ pub(crate) struct Whereabouts {
 
 /// Messages of a receiver that are in the store alone.
 #[derive(Deserialize, Serialize, ToSchema)]
-pub(crate) struct InStore {
+pub(crate) struct InStoreRow {
     pub(crate) receiver: String,
     /// The number of messages, wanted or not.
     pub(crate) messages: usize,
@@ -136,7 +136,7 @@ impl Whereabouts {
     fn of(state: &AdminState, found: FoundPlaces) -> Whereabouts {
         let now = clock::now();
         let has_some = |found: &&InStoreFound| found.found > 0 || found.unseen > 0;
-        let in_store = |found: &InStoreFound| InStore {
+        let in_store = |found: &InStoreFound| InStoreRow {
             receiver: found.receiver.to_string(),
             messages: found.messages,
             found: found.found,

@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 
 /// A session. Times are in seconds.
 #[derive(Deserialize, Serialize, ToSchema)]
-pub(crate) struct Client {
+pub(crate) struct ClientRow {
     pub(crate) client_id: String,
     /// Names the session in this process, for a client id that is too long for a URL.
     #[serde(rename = "ref")]
@@ -88,9 +88,9 @@ pub(crate) struct Client {
     pub(crate) refused: Option<Vec<RefusedRow>>,
 }
 
-impl Client {
-    pub(crate) fn of_row(state: &AdminState, row: &ListedRow) -> Client {
-        Client::of(state, row.shard, &row.session, row.socket.as_ref())
+impl ClientRow {
+    pub(crate) fn of_row(state: &AdminState, row: &ListedRow) -> ClientRow {
+        ClientRow::of(state, row.shard, &row.session, row.socket.as_ref())
     }
 
     /// Returns a session without its messages.
@@ -99,10 +99,10 @@ impl Client {
         shard: usize,
         row: &SessionSummary,
         socket: Option<&SocketFacts>,
-    ) -> Client {
+    ) -> ClientRow {
         let now = clock::now();
         let diagnosed = socket.and_then(|socket| socket.stall);
-        Client {
+        ClientRow {
             client_id: row.client_id.to_string(),
             reference: reference_of(state, shard, row.id),
             user: row.user.as_deref().map(str::to_owned),

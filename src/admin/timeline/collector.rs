@@ -5,7 +5,7 @@ use super::Timeline;
 use crate::admin::failed::Failed;
 use crate::admin::queries::sessions::oldest_unacknowledged;
 use crate::admin::state::AdminState;
-use crate::broker::events::moments::{Moment, MomentKind, WAITING};
+use crate::broker::events::moments::{MomentKind, TimelineMoment, WAITING};
 use crate::clock;
 use actix_web::web::Data;
 use std::time::Duration;
@@ -61,7 +61,7 @@ async fn ask(state: &AdminState, timeline: &Timeline) {
         let now = clock::now();
         // The message is older than its first moment.
         if oldest.is_none_or(|age| age < now.since(since)) {
-            let moment = Moment {
+            let moment = TimelineMoment {
                 unix_ms: clock::unix_millis(),
                 client_id,
                 kind: MomentKind::Acknowledged,

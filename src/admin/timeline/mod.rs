@@ -7,7 +7,7 @@
 
 pub(super) mod collector;
 
-use crate::broker::events::moments::{Moment, MomentKind};
+use crate::broker::events::moments::{MomentKind, TimelineMoment};
 use crate::clock;
 use crate::time::Instant;
 use std::collections::{HashMap, VecDeque};
@@ -38,7 +38,7 @@ const BEHIND: usize = 64;
 pub(super) struct NumberedMoment {
     /// Counts up from 1.
     pub(super) number: u64,
-    pub(super) moment: Moment,
+    pub(super) moment: TimelineMoment,
 }
 
 /// The moments of the last 15 minutes, and the watchers of new moments.
@@ -88,7 +88,7 @@ impl Timeline {
     }
 
     /// Takes a moment in, and passes it on to the watchers.
-    fn take(&self, now: Instant, moment: Moment) {
+    fn take(&self, now: Instant, moment: TimelineMoment) {
         let entry = self.ring().take(now, moment);
         if let Some(entry) = entry {
             // Nobody may watch.
@@ -116,7 +116,7 @@ struct MomentRing {
 impl MomentRing {
     /// Takes a moment in. Returns `None` if it is about a connection of a client that has nothing
     /// overdue.
-    fn take(&mut self, now: Instant, moment: Moment) -> Option<Arc<NumberedMoment>> {
+    fn take(&mut self, now: Instant, moment: TimelineMoment) -> Option<Arc<NumberedMoment>> {
         let is_followed = self.overdue.contains_key(&moment.client_id);
         match moment.kind {
             _ if moment.is_overdue => self.follow(now, &moment.client_id),
@@ -169,7 +169,7 @@ impl MomentRing {
     }
 }
 
-fn size_of_moment(moment: &Moment) -> usize {
+fn size_of_moment(moment: &TimelineMoment) -> usize {
     size_of::<NumberedMoment>() + moment.client_id.len() + moment.text.len()
 }
 
@@ -177,9 +177,9 @@ fn size_of_moment(moment: &Moment) -> usize {
 mod tests {
     use super::*;
 
-    fn moment(unix_ms: u64, client_id: &str, kind: MomentKind) -> Moment {
+    fn moment(unix_ms: u64, client_id: &str, kind: MomentKind) -> TimelineMoment {
         let is_overdue = matches!(kind, MomentKind::Stalled | MomentKind::Redelivered);
-        Moment { unix_ms, client_id: client_id.into(), kind, is_overdue, text: "text".into() }
+        TimelineMoment { unix_ms, client_id: client_id.into(), kind, is_overdue, text: "text".into() }
     }
 
     fn at(secs: u64) -> Instant {
@@ -205,7 +205,7 @@ mod tests {
     fn a_disconnect_for_a_missing_acknowledgement_is_kept_and_its_client_is_asked_for() {
         let mut ring = MomentRing::default();
         let disconnected = moment(1, "a", MomentKind::Disconnected);
-        assert!(ring.take(at(1), Moment { is_overdue: true, ..disconnected }).is_some());
+        assert!(ring.take(at(1), TimelineMoment { is_overdue: true, ..disconnected }).is_some());
         assert_eq!(ring.next_to_ask(), [("a".into(), at(1))]);
     }
 

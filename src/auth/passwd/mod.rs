@@ -77,8 +77,8 @@ Examples:
   homing passwd --check /etc/homing/passwd     check the file
   homing passwd -H pbkdf2 FILE USER            a hash that mosquitto 2.0 reads, too";
 
-/// The last line after each change. It goes to standard error, because a secret may be all that
-/// standard output has.
+/// The last line after each change. The line goes to standard error, because standard output may
+/// have a secret and nothing else.
 const EFFECTIVE: &str = "a running broker uses it after `homing ctl reload`; `homing ctl users` changes the file and the broker at once";
 
 /// Kinds of hash that the command writes.

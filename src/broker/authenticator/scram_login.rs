@@ -6,7 +6,7 @@ use super::Inner;
 use crate::access::identity::{Identity, IdentitySource};
 use crate::auth::password::file::Fingerprint;
 use crate::auth::random::random;
-use crate::auth::scram::{ClientFirst, ScramError, ScramExchange};
+use crate::auth::scram::{ClientFirst, ScramError, ScramExchange, ScramKeys};
 use crate::clock;
 use crate::login::authentication::{AuthDecision, AuthExchange, Challenge, ExchangeStep};
 use base64::Engine;
@@ -53,7 +53,8 @@ impl ScramLogin {
         };
         let (hash, fingerprint) = passwords.scram(first.user());
         let nonce = STANDARD_NO_PAD.encode(nonce.as_slice());
-        let exchange = ScramExchange::begin(first, hash, fingerprint.is_some(), &nonce);
+        let keys = if fingerprint.is_some() { ScramKeys::OfUser } else { ScramKeys::MadeUp };
+        let exchange = ScramExchange::begin(first, hash, keys, &nonce);
         let data = exchange.server_first().as_bytes().into();
         let (inner, file) = (Arc::clone(inner), file.map(Path::to_owned));
         let login = ScramLogin { inner, exchange, file, fingerprint, address };

@@ -20,7 +20,7 @@ const LONGEST_TEXT: usize = 256;
 /// Something that happened to a message that a client did not acknowledge in time, or to the
 /// connection of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct TimelineMoment {
     /// Milliseconds since 1970.
     pub unix_ms: u64,
     /// The Client Identifier, or its first 1,024 bytes.
@@ -52,10 +52,10 @@ named_enum! {
 }
 
 /// Offers an event to the listener of moments, if the event is a moment.
-pub(super) fn offer(to: &Feed<Moment>, unix_ms: impl FnOnce() -> u64, event: &ClientEvent) {
+pub(super) fn offer(to: &Feed<TimelineMoment>, unix_ms: impl FnOnce() -> u64, event: &ClientEvent) {
     let Some(kind) = kind_of(&event.occurrence) else { return };
     let Some(client_id) = event.client_id.as_deref() else { return };
-    to.offer(|| Moment {
+    to.offer(|| TimelineMoment {
         unix_ms: unix_ms(),
         client_id: client_id[..client_id.floor_char_boundary(LONGEST_ID)].into(),
         kind,

@@ -64,10 +64,10 @@ pub(crate) struct NewSocket {
     pub(crate) arrival: Arrival,
 }
 
-/// A socket on its way to a handshake thread, with its place in the counters.
+/// A socket on its way to a handshake thread.
 struct CountedSocket {
     socket: NewSocket,
-    place: HandshakePlace,
+    counted: CountedHandshake,
 }
 
 /// The parts of the broker that a handshake thread needs.
@@ -130,7 +130,7 @@ impl Handshakes {
     pub(crate) fn send(&self, turn: usize, socket: NewSocket) {
         let host = Host::of(socket.peer.socket_address().map(|address| address.ip()));
         let (seat, eviction) = self.limit.enter(host);
-        let place = HandshakePlace {
+        let counted = CountedHandshake {
             seat,
             eviction,
             limit: Arc::clone(&self.limit),
@@ -139,7 +139,7 @@ impl Handshakes {
             is_handed_over: false,
         };
         if let Some(thread) = self.threads.get(turn % self.threads.len().max(1)) {
-            let _ = thread.send(CountedSocket { socket, place });
+            let _ = thread.send(CountedSocket { socket, counted });
         }
     }
 }
@@ -151,9 +151,9 @@ struct HandshakeThread {
     next: Cell<usize>,
 }
 
-/// A socket's place in the broker's counters. Gives the place back when it is dropped: after an
-/// error, a timeout or an eviction.
-struct HandshakePlace {
+/// A handshake in the broker's counters. The drop ends it there: after an error, a timeout or an
+/// eviction.
+struct CountedHandshake {
     limit: Arc<HandshakeLimit>,
     seat: Seat,
     /// Comes when the socket has to make room.
@@ -164,7 +164,7 @@ struct HandshakePlace {
     is_handed_over: bool,
 }
 
-impl Drop for HandshakePlace {
+impl Drop for CountedHandshake {
     fn drop(&mut self) {
         self.limit.leave(self.seat);
         if !self.is_handed_over {
@@ -176,20 +176,20 @@ impl Drop for HandshakePlace {
 impl HandshakeThread {
     /// Runs the handshakes of each socket in a task of its own, until the acceptors are gone.
     async fn run(self: Rc<HandshakeThread>, mut sockets: UnboundedReceiver<CountedSocket>) {
-        while let Some(CountedSocket { socket, place }) = sockets.recv().await {
-            tokio::task::spawn_local(Rc::clone(&self).handshakes(socket, place));
+        while let Some(CountedSocket { socket, counted }) = sockets.recv().await {
+            tokio::task::spawn_local(Rc::clone(&self).handshakes(socket, counted));
         }
     }
 
     /// Runs the handshakes of one socket, and hands it to a shard.
-    async fn handshakes(self: Rc<HandshakeThread>, socket: NewSocket, mut place: HandshakePlace) {
+    async fn handshakes(self: Rc<HandshakeThread>, socket: NewSocket, mut counted: CountedHandshake) {
         let NewSocket { entrance, transport, peer, accepted, mut arrival } = socket;
         let left = self.parts.limits.connect_timeout().saturating_sub(clock::now().since(accepted));
         let progress = HandshakeProgress::default();
         let stages = tokio::time::timeout(left, stages::run(&entrance, transport, &peer, &progress));
         let result = tokio::select! {
             biased;
-            () = place.eviction.comes() => {
+            () = counted.eviction.comes() => {
                 return self.log_ended(HandshakeEnd::Evicted, &entrance, &peer, &progress);
             }
             result = stages => result,
@@ -218,7 +218,7 @@ impl HandshakeThread {
                 None
             }
         };
-        place.is_handed_over = true;
+        counted.is_handed_over = true;
         let shard = self.next.get();
         self.next.set(shard.wrapping_add(1));
         if let Some(shard) = self.parts.shards.get(shard % self.parts.shards.len().max(1)) {

@@ -8,14 +8,14 @@ use std::net::SocketAddr;
 /// they are, and the log line then needs the facts known so far.
 #[derive(Debug, Default)]
 pub(super) struct HandshakeProgress {
-    stage: Cell<Stage>,
+    stage: Cell<HandshakeStage>,
     source: Cell<Option<SocketAddr>>,
     is_of_unknown_source: Cell<bool>,
 }
 
 /// The stage of a socket, for the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum HandshakeStage {
     /// The handshake thread has not come to the socket yet.
     #[default]
     Waiting,
@@ -29,12 +29,12 @@ pub(super) enum Stage {
 
 impl HandshakeProgress {
     /// Begins a stage.
-    pub(super) fn begin(&self, stage: Stage) {
+    pub(super) fn begin(&self, stage: HandshakeStage) {
         self.stage.set(stage);
     }
 
     /// Returns the stage that has begun last.
-    pub(super) fn stage(&self) -> Stage {
+    pub(super) fn stage(&self) -> HandshakeStage {
         self.stage.get()
     }
 
@@ -59,13 +59,13 @@ impl HandshakeProgress {
     }
 }
 
-impl fmt::Display for Stage {
+impl fmt::Display for HandshakeStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Stage::Waiting => "waiting for its thread",
-            Stage::Proxy => "PROXY header",
-            Stage::Tls => "TLS",
-            Stage::Upgrade => "WebSocket upgrade",
+            HandshakeStage::Waiting => "waiting for its thread",
+            HandshakeStage::Proxy => "PROXY header",
+            HandshakeStage::Tls => "TLS",
+            HandshakeStage::Upgrade => "WebSocket upgrade",
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The handshakes of one socket, in their order: PROXY header, TLS, WebSocket upgrade.
 
 use super::entrance::Entrance;
-use super::progress::{HandshakeProgress, Stage};
+use super::progress::{HandshakeProgress, HandshakeStage};
 use super::refusal::HandshakeRefusal;
 use crate::broker::connection::{DetachedTransport, PeerAddress, SocketRead, Transport, Wrapped};
 use crate::clock;
@@ -53,7 +53,7 @@ pub(super) async fn run(
     let (mut plain, mut tls) = (Vec::new(), None);
     let mut certificate_user = Err(NoIdentity::NoCertificate);
     if let Some(rules) = entrance.proxy {
-        progress.begin(Stage::Proxy);
+        progress.begin(HandshakeStage::Proxy);
         if !entrance.trusts(address) {
             return Err(HandshakeRefusal::Untrusted);
         }
@@ -69,7 +69,7 @@ pub(super) async fn run(
         }
     }
     if let Some(server) = &entrance.tls {
-        progress.begin(Stage::Tls);
+        progress.begin(HandshakeStage::Tls);
         let admitted = stream.tls(server, &mut plain).await?;
         certificate_user = better_name(admitted.user, certificate_user);
         tls = Some(admitted.tls);
@@ -81,7 +81,7 @@ pub(super) async fn run(
     }
     let mut layers = Layers::new(tls, None);
     if let Some(rules) = &entrance.websocket {
-        progress.begin(Stage::Upgrade);
+        progress.begin(HandshakeStage::Upgrade);
         // Behind a PROXY header, the client that it names has sent the request. A header of its own
         // would forge another address.
         let sender = progress.source().map_or(address, |source| Some(source.ip()));

@@ -38,7 +38,7 @@ section! {
         /// "jwt": a token, signed with a key of `jwt_keys`. "http": the service at `http_url`. A
         /// user who is not in the password file, a password that is no token, and a client that the
         /// service ignores, are left to the next method.
-        methods: Vec<String> = Vec::new(),
+        methods: Vec<AuthMethod> = Vec::new(),
             ValueType::SomeOf(AuthMethod::NAMES).or("auto", "\"certificate\", with jwt_keys \"jwt\", with password_file \"scram\" and \"password\", and with http_url \"http\""),
             why: "A file that is named is meant to be used.";
         /// The file with the keys of JSON Web Tokens: a JWK Set, in JSON. The key fixes the
@@ -130,6 +130,16 @@ section! {
 }
 
 impl Auth {
+    /// Returns true if this section names what a method reads or asks.
+    pub(crate) fn equips(&self, method: AuthMethod) -> bool {
+        match method {
+            AuthMethod::Certificate => true,
+            AuthMethod::Password | AuthMethod::Scram => self.password_path().is_some(),
+            AuthMethod::Jwt => self.jwt_keys_path().is_some(),
+            AuthMethod::Http => self.http_service().is_some(),
+        }
+    }
+
     /// Returns the path of the password file; `None` without one.
     pub fn password_path(&self) -> Option<PathBuf> {
         path_of(&self.password_file)

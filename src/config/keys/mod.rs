@@ -28,9 +28,9 @@ mod slo;
 mod store;
 mod sys;
 
-use super::choices::has;
 use super::listener::Listener;
 use super::table::{Key, Section, SectionFields, configuration};
+use crate::session::authentication::AuthMethod;
 use crate::session::objectives::Objective;
 use config::{Value, ValueKind};
 
@@ -77,13 +77,13 @@ impl Config {
         }
         if let Some(methods) = &listener.auth {
             auth.methods.clone_from(methods);
-            if !has(methods, "password") && !has(methods, "scram") {
+            if !methods.iter().any(|method| method.reads_passwords()) {
                 auth.password_file.clear();
             }
-            if !has(methods, "jwt") {
+            if !methods.contains(&AuthMethod::Jwt) {
                 auth.jwt_keys.clear();
             }
-            if !has(methods, "http") {
+            if !methods.contains(&AuthMethod::Http) {
                 auth.http_url.clear();
             }
         }

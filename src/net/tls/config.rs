@@ -183,11 +183,6 @@ impl TlsServer {
         &self.certificates
     }
 
-    /// Returns the dates of the revocation lists.
-    pub fn lists(&self) -> &[CrlFacts] {
-        &self.lists
-    }
-
     /// Returns the whole days until the first revocation list ends, at `unix_ms` milliseconds since
     /// 1970: 0 if one has ended, `None` if no list ends.
     pub fn crl_days_left(&self, unix_ms: u64) -> Option<u64> {

@@ -14,7 +14,7 @@ use std::num::NonZeroU16;
 
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError};
-use rustls::{HandshakeKind, ProtocolVersion, SupportedCipherSuite};
+use rustls::{HandshakeKind, SupportedCipherSuite};
 
 use crate::net::layers::{LayerError, OpenedWire};
 pub use handshake::{Progress, TlsHandshake};
@@ -178,11 +178,6 @@ impl Tls {
     /// Returns the number of the server that admitted the client.
     pub(super) fn checked_by(&self) -> u32 {
         self.checked_by
-    }
-
-    /// Returns true for TLS 1.3, false for TLS 1.2.
-    pub fn is_tls13(&self) -> bool {
-        self.connection.protocol_version() == Some(ProtocolVersion::TLSv1_3)
     }
 
     /// Returns the name of the cipher suite, for the log.

@@ -6,29 +6,17 @@
 //!
 //! The state of a connection takes 24 bytes, and 128 more while a ping or a close frame arrives.
 
+use crate::mqtt::websocket::{
+    BINARY, CLOSE, CONTINUATION, CONTROL_MAX, FIN, MASKED, PING, PONG, TEXT, UNMASKED_HEADER_MAX, header,
+};
 use std::fmt;
 
 use thiserror::Error;
 
-/// Longest header of a frame that the broker sends. The broker sends no mask.
-pub(crate) const SEALED_HEADER_MAX: usize = 10;
-
-/// RFC 6455 5.5: the payload of a control frame has at most 125 bytes.
-const CONTROL_MAX: usize = 125;
-
 /// Longest header of a frame from a client: 2 bytes, a length of 8, a mask of 4.
 const HEADER_MAX: usize = 14;
 
-const FIN: u8 = 0x80;
 const RESERVED: u8 = 0x70;
-const MASKED: u8 = 0x80;
-
-const CONTINUATION: u8 = 0x0;
-const TEXT: u8 = 0x1;
-const BINARY: u8 = 0x2;
-const CLOSE: u8 = 0x8;
-const PING: u8 = 0x9;
-const PONG: u8 = 0xA;
 
 /// A close code of RFC 6455 section 7.4.1: normal closure.
 const NORMAL: u16 = 1000;
@@ -171,7 +159,7 @@ impl Ws {
     }
 
     /// Returns the header of one binary frame with `len` bytes of payload, and the header's length.
-    pub(crate) fn header(len: usize) -> ([u8; SEALED_HEADER_MAX], usize) {
+    pub(crate) fn header(len: usize) -> ([u8; UNMASKED_HEADER_MAX], usize) {
         header(BINARY, len)
     }
 
@@ -416,27 +404,6 @@ fn unmask(mask: &mut [u8; 4], payload: &mut [u8]) {
         *byte ^= mask;
     }
     mask.rotate_left(payload.len() % 4);
-}
-
-fn header(opcode: u8, len: usize) -> ([u8; SEALED_HEADER_MAX], usize) {
-    let mut header = [0; SEALED_HEADER_MAX];
-    header[0] = FIN | opcode;
-    match (u8::try_from(len), u16::try_from(len)) {
-        (Ok(len @ ..126), _) => {
-            header[1] = len;
-            (header, 2)
-        }
-        (_, Ok(len)) => {
-            header[1] = 126;
-            header[2..4].copy_from_slice(&len.to_be_bytes());
-            (header, 4)
-        }
-        _ => {
-            header[1] = 127;
-            header[2..].copy_from_slice(&(len as u64).to_be_bytes());
-            (header, 10)
-        }
-    }
 }
 
 /// Appends one whole frame of the broker to `out`.

@@ -176,8 +176,8 @@ fn reserve_in(directory: &Path) -> PathBuf {
 /// broker may be using the directory.
 ///
 /// # Errors
-/// Returns a one-line error that names the directory if it is no directory, if this user may not
-/// write to it or create it, or if its database was emptied by a power loss.
+/// One line that names the path: the path is no directory, this user may not write to it or create
+/// it, or a power loss emptied its database.
 pub fn check(path: &Path) -> Result<(), StoreError> {
     let _opened = file_thread::opens(path);
     let explain =

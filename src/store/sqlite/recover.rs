@@ -14,7 +14,7 @@ use crate::persistence::records::{
     BodyNumber, CountedDelayed, DelayedNumber, EntryNumber, Recovered, RecoveredBody, RecoveredEntry,
     RecoveredSession, SessionKey, StoredSubscription,
 };
-use crate::routing::shares::Shares;
+use crate::routing::limit_shares::LimitShares;
 use crate::store::wall::FileTime;
 use crate::time::Instant;
 use foldhash::fast::FixedState;
@@ -222,7 +222,7 @@ impl<'c> Recovery<'c> {
 
     /// Returns the count of every delayed message. Reads no payload.
     fn delayed_in_all(&self) -> Result<Vec<CountedDelayed>> {
-        let (mut all, mut shares) = (Vec::new(), Shares::default());
+        let (mut all, mut shares) = (Vec::new(), LimitShares::default());
         let sql = "SELECT number, length(CAST(topic AS BLOB)) + length(properties) + length(payload), \
              owner_client, owner_listener FROM delayed";
         self.each(sql, |row| {

@@ -2,7 +2,7 @@
 //! a file with the same meaning.
 #![no_main]
 
-use homing::config::{Refusal, Setting, Sources};
+use homing::config::{ConfigRefusal, Setting, Sources};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 static FILE: LazyLock<PathBuf> =
     LazyLock::new(|| std::env::temp_dir().join(format!("homing-fuzz-{}.toml", std::process::id())));
 
-fn changed(text: &[u8]) -> Result<Vec<(String, String)>, Refusal> {
+fn changed(text: &[u8]) -> Result<Vec<(String, String)>, ConfigRefusal> {
     std::fs::write(&*FILE, text).expect("the temporary directory takes the file");
     let loaded = Sources::new().file(&*FILE).load()?;
     Ok(loaded.changed.into_iter().map(|Setting { key, value, .. }| (key, value)).collect())

@@ -3,7 +3,7 @@
 #![no_main]
 
 use homing::config::{Problem, Sources};
-use homing::import::mosquitto::{conf, output, translate};
+use homing::import;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -12,13 +12,9 @@ static FILE: LazyLock<PathBuf> =
     LazyLock::new(|| std::env::temp_dir().join(format!("homing-fuzz-{}.toml", std::process::id())));
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    let source = Path::new("mosquitto.conf");
-    let lines = conf::parse(source, &String::from_utf8_lossy(input));
-    let translation = translate::translate(&lines);
-    for note in &translation.notes {
-        assert!(!note.to_string().is_empty());
-    }
-    let text = output::toml(&translation.settings, source);
+    let imported = import::of_text(&String::from_utf8_lossy(input), Path::new("mosquitto.conf"));
+    assert!(imported.notes.iter().all(|note| !note.is_empty()));
+    let text = imported.toml;
     std::fs::write(&*FILE, &text).expect("the temporary directory takes the file");
     let Err(refusal) = Sources::new().file(&*FILE).load() else { return };
     for problem in refusal.0 {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use homing::auth::password::scram::ScramHash;
-use homing::auth::scram::{ClientFirst, ScramExchange};
+use homing::auth::scram::{ClientFirst, ScramExchange, ScramKeys};
 use std::sync::LazyLock;
 
 /// A file with this line knows the password `pencil`. The derivation is slow, so it is done once.
@@ -13,7 +13,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let (first, last) = input.split_at(at);
     let Ok(first) = ClientFirst::parse(first) else { return };
     assert!(!first.user().is_empty() && !first.user().chars().any(char::is_control));
-    let exchange = ScramExchange::begin(first, HASH.clone(), true, "server");
+    let exchange = ScramExchange::begin(first, HASH.clone(), ScramKeys::OfUser, "server");
     assert!(exchange.server_first().contains("server,s="));
     // The right nonce comes with an exchange that the input cannot know, so it is put in.
     let nonce = exchange.server_first().split(',').next().unwrap_or_default().to_owned();

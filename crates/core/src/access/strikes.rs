@@ -181,11 +181,6 @@ impl AddressStrikes {
     pub fn strike_site(&mut self, now: Instant, address: IpAddr) -> bool {
         site(address).is_some_and(|site| self.sites.strike(now, site))
     }
-
-    /// Returns the number of hosts.
-    pub fn hosts(&self) -> usize {
-        self.hosts.len()
-    }
 }
 
 /// Returns the first `bits` bits of an IPv6 address; an IPv4 address as it is.
@@ -253,6 +248,15 @@ mod tests {
             assert!(strikes.len() <= 10 && strikes.counting.len() <= 20 && strikes.blocked.len() <= 20);
         }
         assert!(strikes.is_blocked(NOW, &0));
+    }
+
+    #[test]
+    fn a_flood_of_hosts_takes_no_more_room() {
+        let mut strikes = AddressStrikes::new(RULE, RULE);
+        for n in 0..u32::try_from(AddressStrikes::MOST).unwrap() + 10 {
+            strikes.strike_host(NOW, IpAddr::V4(n.into()));
+        }
+        assert_eq!(strikes.hosts.len(), AddressStrikes::MOST);
     }
 
     #[test]

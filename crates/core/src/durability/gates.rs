@@ -21,7 +21,7 @@ use crate::peers::outbound::Readiness;
 use crate::peers::peer_batch::ReportTo;
 use crate::persistence::records::{Batch, Lsn};
 use crate::persistence::rows::Body;
-use crate::persistence::write_buffer::{GateNumber, WriteBuffer};
+use crate::persistence::write_buffer::{GateNumber, SealTime, WriteBuffer};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::sender::Sender;
 use crate::session::policy::SendPolicy;
@@ -95,15 +95,6 @@ pub(crate) fn early(qos: QoS) -> Early {
     if qos == QoS::AtLeastOnce { Early::Yes } else { Early::No }
 }
 
-/// The time at which a batch is sealed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SealTime {
-    /// The batch waits for the commit of its predecessor, so that more records share one sync.
-    AfterLastCommit,
-    /// The batch does not wait, because the store is full and the records may free room.
-    AtOnce,
-}
-
 /// A thing that waited for a commit, which is done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Opened {
@@ -161,7 +152,7 @@ impl Durability {
     pub(crate) fn begin_to_stop(&mut self) {
         self.stopping = true;
         if let Some(write_buffer) = self.write_buffer() {
-            write_buffer.set_eager(true);
+            write_buffer.set_seal_time(SealTime::AtOnce);
         }
     }
 
@@ -169,7 +160,7 @@ impl Durability {
     /// batch is sealed at once.
     pub(crate) fn seal(&self, time: SealTime) -> Option<Batch> {
         let write_buffer = self.write_buffer()?;
-        write_buffer.set_eager(time == SealTime::AtOnce || self.stopping);
+        write_buffer.set_seal_time(if self.stopping { SealTime::AtOnce } else { time });
         write_buffer.seal()
     }
 
@@ -289,9 +280,15 @@ impl Durability {
         None
     }
 
-    /// Notes if a job opens gates in later turns. Returns true if there was such a job before.
-    pub(crate) fn set_opening(&mut self, is_opening: bool) -> bool {
-        self.stored.as_mut().is_some_and(|stored| std::mem::replace(&mut stored.is_opening, is_opening))
+    /// Notes that a job opens gates, in later turns too. Returns true if there was such a job
+    /// before.
+    pub(crate) fn begin_opening(&mut self) -> bool {
+        self.stored.as_mut().is_some_and(|stored| std::mem::replace(&mut stored.is_opening, true))
+    }
+
+    /// Notes that no job opens gates any more.
+    pub(crate) fn end_opening(&mut self) {
+        self.stored.iter_mut().for_each(|stored| stored.is_opening = false);
     }
 
     /// Removes and returns the owners of gates whose message every receiver finished before the

@@ -18,6 +18,7 @@
 //! | [`subscription_ids`] | the Subscription Identifiers of one delivery |
 //! | [`audit`] | the number by which a trace follows a message |
 //! | [`charge`] | the account of `limits.memory` |
+//! | [`websocket`] | MQTT over WebSocket: frame headers, and the upgrade of a client |
 //! | [`keyed`] | a hash that clients cannot predict, for tables with their strings as keys |
 
 pub mod audit;
@@ -33,4 +34,5 @@ pub mod publisher_name;
 pub mod retained_message;
 pub mod subscription_ids;
 pub mod topic;
+pub mod websocket;
 pub mod will;

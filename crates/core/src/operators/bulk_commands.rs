@@ -43,7 +43,7 @@ pub enum BulkCommand {
 
 /// The part of a command that one turn did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Portion {
+pub struct BulkPortion {
     /// Connections closed, letters done with, or messages dropped.
     pub done: usize,
     /// Letters that are not republished, and stay.
@@ -57,7 +57,7 @@ pub struct Portion {
     pub queued: usize,
 }
 
-impl Portion {
+impl BulkPortion {
     fn note(&mut self, outcome: CommandOutcome) {
         let why = match outcome {
             CommandOutcome::Done => return self.done += 1,
@@ -73,16 +73,16 @@ impl Portion {
 
 impl Command for BulkCommand {
     /// The portion; `None` if the shard has no such session.
-    type Outcome = Option<Portion>;
+    type Outcome = Option<BulkPortion>;
 
     /// Does a portion of the command. Does nothing while dead letters wait to be published, so that
     /// a fast operator cannot pile up letters.
-    fn carry_out(&self, now: Instant, _: SocketView, shard: &mut Shard) -> CarriedOut<Option<Portion>> {
+    fn carry_out(&self, now: Instant, _: SocketView, shard: &mut Shard) -> CarriedOut<Option<BulkPortion>> {
         let mut shard = shard.control(now);
         let shard = &mut shard;
         let portion = match self {
-            _ if shard.dead_letters() > 0 => Some(Portion::default()),
-            BulkCommand::Republish(..) if shard.is_fanning() => Some(Portion::default()),
+            _ if shard.dead_letters() > 0 => Some(BulkPortion::default()),
+            BulkCommand::Republish(..) if shard.is_fanning() => Some(BulkPortion::default()),
             BulkCommand::Disconnect(connections) => {
                 Some(each(connections, DISCONNECT, shard, |id, shard| found(shard.disconnect(*id))))
             }
@@ -104,8 +104,8 @@ fn each<T>(
     steps: u32,
     shard: &mut ShardControl<'_>,
     mut act: impl FnMut(&T, &mut ShardControl<'_>) -> CommandOutcome,
-) -> Portion {
-    let mut portion = Portion::default();
+) -> BulkPortion {
+    let mut portion = BulkPortion::default();
     for thing in things {
         // The next letter may have to wait for the large publication of the last one.
         if shard.is_turn_over() || shard.is_fanning() && portion.looked_at > 0 {
@@ -119,9 +119,9 @@ fn each<T>(
 }
 
 /// Drops the oldest messages of a queue. Returns `None` if the shard has no such session.
-fn purge(session: &SessionName, most: usize, shard: &mut ShardControl<'_>) -> Option<Portion> {
+fn purge(session: &SessionName, most: usize, shard: &mut ShardControl<'_>) -> Option<BulkPortion> {
     let (id, _) = session.find(shard.view())?;
-    let mut portion = Portion::default();
+    let mut portion = BulkPortion::default();
     while portion.done < most && !shard.is_turn_over() && shard.dead_letters() == 0 {
         let chunk = DROPPED.min(most - portion.done);
         let dropped = shard.drop_oldest(id, chunk);

@@ -97,7 +97,7 @@ struct SearchedSession {
 }
 
 #[derive(Debug)]
-enum Stage {
+enum SearchStage {
     /// The shards that were not searched to the end. The first one is under way, from the place on.
     Memory(VecDeque<usize>, SearchPlace),
     /// The sessions that are to be looked at in the store, in this order.
@@ -111,7 +111,7 @@ enum Stage {
 #[derive(Debug)]
 pub struct MessageSearch {
     wanted: Wanted,
-    stage: Stage,
+    stage: SearchStage,
     messages: Vec<FoundMessage>,
     unlisted: BTreeMap<Box<str>, usize>,
     unlisted_of_others: usize,
@@ -133,7 +133,7 @@ impl MessageSearch {
     pub fn new(wanted: &Wanted, shards: impl Iterator<Item = usize>) -> MessageSearch {
         MessageSearch {
             wanted: wanted.clone(),
-            stage: Stage::Memory(shards.collect(), SearchPlace::default()),
+            stage: SearchStage::Memory(shards.collect(), SearchPlace::default()),
             messages: Vec::new(),
             unlisted: BTreeMap::new(),
             unlisted_of_others: 0,
@@ -153,19 +153,19 @@ impl MessageSearch {
     pub fn next_step(&mut self, is_first: impl Fn(&str) -> bool) -> Option<SearchStep> {
         loop {
             match &mut self.stage {
-                Stage::Memory(shards, at) => match shards.front() {
+                SearchStage::Memory(shards, at) => match shards.front() {
                     Some(shard) => {
                         let query = Query::Messages { wanted: self.wanted.clone(), from: *at };
                         return Some(SearchStep::Ask(*shard, query));
                     }
-                    None => self.stage = Stage::Store(self.in_order(&is_first)),
+                    None => self.stage = SearchStage::Store(self.in_order(&is_first)),
                 },
-                Stage::Store(_) if !self.places.is_empty() => {
+                SearchStage::Store(_) if !self.places.is_empty() => {
                     let (places, wanted) = (std::mem::take(&mut self.places), self.wanted.clone());
                     let rows = if self.bytes < BYTES { ROWS.saturating_sub(self.from_store) } else { 0 };
                     return Some(SearchStep::Look(StoreLookup { places, wanted, rows }));
                 }
-                Stage::Store(pending) => match pending.front() {
+                SearchStage::Store(pending) => match pending.front() {
                     Some(first) if self.looked_at < LOOKED_AT => {
                         let shard = self.sessions[*first].shard;
                         return Some(self.ask_for_places(shard));
@@ -173,10 +173,10 @@ impl MessageSearch {
                     _ => {
                         let has_moved = |at: &usize| self.sessions[*at].has_moved;
                         let again = (0..self.sessions.len()).filter(has_moved).collect();
-                        self.stage = Stage::Again(again, SearchPlace::default());
+                        self.stage = SearchStage::Again(again, SearchPlace::default());
                     }
                 },
-                Stage::Again(sessions, at) => {
+                SearchStage::Again(sessions, at) => {
                     let session = &self.sessions[*sessions.last()?];
                     if *at == SearchPlace::default() {
                         // They are counted once more.
@@ -207,7 +207,7 @@ impl MessageSearch {
     fn ask_for_places(&mut self, shard: usize) -> SearchStep {
         self.batch.clear();
         let mut sessions = Vec::new();
-        if let Stage::Store(pending) = &mut self.stage {
+        if let SearchStage::Store(pending) = &mut self.stage {
             while sessions.len() < AT_ONCE
                 && let Some(at) = pending.pop_front_if(|at| self.sessions[*at].shard == shard)
             {
@@ -233,7 +233,7 @@ impl MessageSearch {
     fn found_in_memory(&mut self, part: FoundMessages) {
         let FoundMessages { messages, in_store, next } = part;
         match &mut self.stage {
-            Stage::Memory(shards, at) => {
+            SearchStage::Memory(shards, at) => {
                 let shard = shards.front().copied().unwrap_or_default();
                 *at = next.unwrap_or_default();
                 if next.is_none() {
@@ -244,7 +244,7 @@ impl MessageSearch {
                     self.remember(shard, in_store);
                 }
             }
-            Stage::Again(sessions, at) => {
+            SearchStage::Again(sessions, at) => {
                 let session = sessions.last().copied().unwrap_or_default();
                 *at = next.unwrap_or_default();
                 if next.is_none() {
@@ -252,7 +252,7 @@ impl MessageSearch {
                 }
                 messages.into_iter().for_each(|row| self.found_again(session, row));
             }
-            Stage::Store(_) => {}
+            SearchStage::Store(_) => {}
         }
     }
 
@@ -309,7 +309,7 @@ impl MessageSearch {
     }
 
     fn found_places(&mut self, parts: Vec<PagedOutPart>) {
-        let Stage::Store(pending) = &mut self.stage else { return };
+        let SearchStage::Store(pending) = &mut self.stage else { return };
         let mut asked = std::mem::take(&mut self.batch).into_iter();
         for PagedOutPart { places, next, .. } in parts {
             let Some((at, _)) = asked.next() else { break };
@@ -363,7 +363,7 @@ impl MessageSearch {
         self.store_error = why;
         self.places.clear();
         self.batch.clear();
-        if let Stage::Store(pending) = &mut self.stage {
+        if let SearchStage::Store(pending) = &mut self.stage {
             pending.clear();
         }
     }
@@ -371,9 +371,9 @@ impl MessageSearch {
     /// Ends the search and returns what it has found.
     pub fn finish(self) -> Searched {
         let is_searched = match &self.stage {
-            Stage::Memory(shards, _) => shards.is_empty(),
-            Stage::Store(_) => !self.sessions.iter().any(|session| session.has_moved),
-            Stage::Again(sessions, _) => sessions.is_empty(),
+            SearchStage::Memory(shards, _) => shards.is_empty(),
+            SearchStage::Store(_) => !self.sessions.iter().any(|session| session.has_moved),
+            SearchStage::Again(sessions, _) => sessions.is_empty(),
         };
         let is_of_receiver = self.wanted.is_release();
         let found = |session: SearchedSession| {

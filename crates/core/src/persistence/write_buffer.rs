@@ -43,7 +43,7 @@ pub struct WriteBuffer {
     begun: Cell<bool>,
     /// True if batches are sealed before the last is committed, because a change that frees room
     /// must not wait for room.
-    eager: Cell<bool>,
+    seal_time: Cell<SealTime>,
     open: RefCell<OpenBatch>,
     /// Gates whose message every receiver has finished.
     finished: RefCell<Vec<GateNumber>>,
@@ -53,6 +53,15 @@ pub struct WriteBuffer {
     /// Bytes in the store of all sealed batches that are not committed, and of each such batch.
     sealed_bytes: Cell<u64>,
     sealed: RefCell<VecDeque<(Lsn, u64)>>,
+}
+
+/// The time at which a batch is sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SealTime {
+    /// The batch waits for the commit of its predecessor, so that more records share one sync.
+    AfterLastCommit,
+    /// The batch does not wait, because the store is full and the records may free room.
+    AtOnce,
 }
 
 impl WriteBuffer {
@@ -67,7 +76,7 @@ impl WriteBuffer {
             lsn: Cell::new(Lsn(1)),
             committed: Cell::new(Lsn(0)),
             begun: Cell::new(false),
-            eager: Cell::new(false),
+            seal_time: Cell::new(SealTime::AfterLastCommit),
             open: RefCell::default(),
             finished: RefCell::default(),
             hasher: RandomState::default(),
@@ -194,13 +203,12 @@ impl WriteBuffer {
             return false;
         }
         let idle = self.committed.get().0 + 1 == self.lsn.get().0;
-        idle || self.eager.get() || !self.open.borrow().transactions.is_empty()
+        idle || self.seal_time.get() == SealTime::AtOnce || !self.open.borrow().transactions.is_empty()
     }
 
-    /// With true, batches are sealed before the last is committed. With false, batches wait for the
-    /// previous commit.
-    pub fn set_eager(&self, eager: bool) {
-        self.eager.set(eager);
+    /// Sets if the next batches wait for the commit of the last one.
+    pub(crate) fn set_seal_time(&self, time: SealTime) {
+        self.seal_time.set(time);
     }
 
     /// Seals the open batch at the end of a turn. Returns the batch to commit, or `None` if none is

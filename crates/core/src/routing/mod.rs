@@ -9,13 +9,14 @@
 //! | [`retained`] | finds the retained messages that match a Topic Filter |
 //! | [`retained_order`] | which retained messages come live, and which are read |
 //! | `router` | the subscriptions of one shard, what it knows of its peers, and shared groups |
-//! | [`shares`] | the parts of clients and listeners in a limit of the whole broker |
+//! | [`limit_shares`] | the parts of clients and listeners in a limit of the whole broker |
 //! | [`shared_group`] | keeps the members of one shared subscription and chooses among them |
 //! | [`presence`] | knows which members of shared subscriptions are connected, in all shards |
 //! | `member` | a member of a shared subscription, its address, and its presence |
 //! | `split_table` | a hash table whose changes take a bounded time |
 //! | `paged_slab` | values in numbered places, whose changes take a bounded time |
 
+pub mod limit_shares;
 mod member;
 mod paged_slab;
 pub mod presence;
@@ -23,6 +24,5 @@ pub mod retained;
 pub mod retained_order;
 pub(crate) mod router;
 pub mod shared_group;
-pub mod shares;
 mod split_table;
 pub mod subscription_tree;

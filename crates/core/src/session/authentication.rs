@@ -6,7 +6,7 @@
 
 use crate::access::identity::{Identity, IdentitySource};
 use crate::mqtt::packet::{Connect, ReasonCode};
-use crate::named_enum::named_enum;
+use crate::named_enum::{Named, named_enum};
 use crate::session::connect::ConnectRefusal;
 
 /// The places from which a connection can come.
@@ -50,30 +50,24 @@ named_enum! {
         /// The HTTP service of the operator decides. The authenticator asks it.
         Http = "http",
     }
-}
 
-/// An Authentication Method of 5.0: a way to prove a user name by an exchange of AUTH packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EnhancedMethod {
-    /// SCRAM-SHA-256 (RFC 7677) without channel binding.
-    ScramSha256,
-}
-
-impl EnhancedMethod {
-    /// Returns the method of this name, or `None` if the broker does not know it.
-    pub fn of_name(name: &str) -> Option<EnhancedMethod> {
-        (name == EnhancedMethod::ScramSha256.name()).then_some(EnhancedMethod::ScramSha256)
-    }
-
-    /// Returns the name, as in packets.
-    pub const fn name(self) -> &'static str {
-        match self {
-            EnhancedMethod::ScramSha256 => "SCRAM-SHA-256",
-        }
+    /// An Authentication Method of 5.0: a way to prove a user name by an exchange of AUTH packets.
+    pub enum EnhancedMethod {
+        /// SCRAM-SHA-256 (RFC 7677) without channel binding.
+        ScramSha256 = "SCRAM-SHA-256",
     }
 }
 
 impl AuthMethod {
+    /// The methods in the order in which a broker without `auth.methods` asks them.
+    pub const AUTO: [AuthMethod; AuthMethod::ALL.len()] =
+        [AuthMethod::Certificate, AuthMethod::Jwt, AuthMethod::Scram, AuthMethod::Password, AuthMethod::Http];
+
+    /// Returns true if the method reads a password file.
+    pub const fn reads_passwords(self) -> bool {
+        matches!(self, AuthMethod::Password | AuthMethod::Scram)
+    }
+
     /// Returns true if the authenticator decides.
     pub fn asks(self) -> bool {
         self != AuthMethod::Certificate

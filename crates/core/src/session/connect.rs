@@ -150,13 +150,12 @@ impl Negotiated {
 
     /// Returns the CONNACK of an accepted CONNECT. A 5.0 client is told each value that differs
     /// from its request. `receive_maximum` is the broker's, and `assigned` is the client identifier
-    /// that the broker chose, if it chose one.
+    /// that the broker chose, if it chose one. The session is a new one.
     pub fn connack<'a>(
         &self,
         connect: &Connect<'_>,
         receive_maximum: u16,
         assigned: Option<&'a str>,
-        session_present: bool,
     ) -> Connack<'a> {
         let mut properties = ConnackProperties::default();
         if self.version.is_v5() {
@@ -172,7 +171,7 @@ impl Negotiated {
             let requested = connect.properties.session_expiry.unwrap_or(0);
             properties.session_expiry = (self.session_expiry != requested).then_some(self.session_expiry);
         }
-        Connack { session_present, reason: ReasonCode::SUCCESS, properties }
+        Connack { session_present: false, reason: ReasonCode::SUCCESS, properties }
     }
 }
 

@@ -105,7 +105,7 @@ fn connack_tells_a_5_0_client_what_differs_from_its_request() {
     let policy = policy();
     let mut v5 = connect(V5);
     (v5.keep_alive, v5.properties.session_expiry) = (90, Some(7_200));
-    let connack = negotiated(&v5, &policy).connack(&v5, policy.receive_maximum, Some("homing-1"), false);
+    let connack = negotiated(&v5, &policy).connack(&v5, policy.receive_maximum, Some("homing-1"));
     let expected = ConnackProperties {
         assigned_client_id: Some("homing-1"),
         receive_maximum: Some(100),
@@ -116,8 +116,8 @@ fn connack_tells_a_5_0_client_what_differs_from_its_request() {
     };
     assert_eq!(connack.properties, expected);
     let v3 = connect(V3_1_1);
-    let connack = negotiated(&v3, &policy).connack(&v3, policy.receive_maximum, Some("homing-1"), true);
-    assert_eq!((connack.session_present, connack.properties), (true, ConnackProperties::default()));
+    let connack = negotiated(&v3, &policy).connack(&v3, policy.receive_maximum, Some("homing-1"));
+    assert_eq!(connack.properties, ConnackProperties::default());
 }
 
 // 5.0 [MQTT-3.1.2-4]

@@ -57,35 +57,42 @@ named_enum! {
     }
 }
 
+/// A trait of a drop reason: a PUBLISH or a Will Message can be refused for it.
+const REFUSES: u8 = 1;
+/// A trait of a drop reason: `redelivery.dead_letters` takes it.
+const LETTERS: u8 = 2;
+/// A trait of a drop reason: it is no trouble of the broker.
+const ORDINARY: u8 = 4;
+
 impl DropReason {
+    /// Returns the traits of the reason.
+    const fn traits(self) -> u8 {
+        match self {
+            DropReason::QueueRefused | DropReason::QueueOverflow | DropReason::OutboxFull => LETTERS,
+            DropReason::TooLarge => REFUSES | LETTERS,
+            DropReason::Expired | DropReason::SessionEnded => LETTERS | ORDINARY,
+            DropReason::MemoryBudget
+            | DropReason::ReservedTopic
+            | DropReason::TopicTooDeep
+            | DropReason::RetainedFull
+            | DropReason::StoreFull
+            | DropReason::DelayedFull => REFUSES,
+            DropReason::NotAuthorized => REFUSES | ORDINARY,
+            DropReason::Skipped | DropReason::Parked => ORDINARY,
+            DropReason::NegativelyAcknowledged | DropReason::Unreadable | DropReason::Exhausted => 0,
+        }
+    }
+
     /// Returns true if a PUBLISH or a Will Message can be refused for this reason, before it has a
     /// receiver. For some of these reasons a receiver loses a message, too.
     pub const fn refuses_publishes(self) -> bool {
-        matches!(
-            self,
-            DropReason::MemoryBudget
-                | DropReason::ReservedTopic
-                | DropReason::TopicTooDeep
-                | DropReason::TooLarge
-                | DropReason::RetainedFull
-                | DropReason::StoreFull
-                | DropReason::DelayedFull
-                | DropReason::NotAuthorized
-        )
+        self.traits() & REFUSES != 0
     }
 
     /// Returns true if `redelivery.dead_letters` takes this reason. Dead letters of other reasons
     /// have keys of their own, or there are none.
     const fn has_dead_letters(self) -> bool {
-        matches!(
-            self,
-            DropReason::QueueRefused
-                | DropReason::QueueOverflow
-                | DropReason::Expired
-                | DropReason::TooLarge
-                | DropReason::OutboxFull
-                | DropReason::SessionEnded
-        )
+        self.traits() & LETTERS != 0
     }
 
     /// The names of the reasons that `redelivery.dead_letters` takes.
@@ -106,26 +113,7 @@ impl DropReason {
     /// rule forbids it, or an operator dropped it. The alert HomingMessagesDropped leaves out the
     /// same reasons.
     pub const fn is_ordinary(self) -> bool {
-        match self {
-            DropReason::SessionEnded
-            | DropReason::Expired
-            | DropReason::NotAuthorized
-            | DropReason::Skipped
-            | DropReason::Parked => true,
-            DropReason::QueueRefused
-            | DropReason::QueueOverflow
-            | DropReason::TooLarge
-            | DropReason::OutboxFull
-            | DropReason::MemoryBudget
-            | DropReason::ReservedTopic
-            | DropReason::TopicTooDeep
-            | DropReason::NegativelyAcknowledged
-            | DropReason::RetainedFull
-            | DropReason::Unreadable
-            | DropReason::StoreFull
-            | DropReason::DelayedFull
-            | DropReason::Exhausted => false,
-        }
+        self.traits() & ORDINARY != 0
     }
 }
 

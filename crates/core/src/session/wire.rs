@@ -518,14 +518,14 @@ impl<'a> FrameParts<'a> {
 }
 
 impl Frame {
-    /// Lays out a new PUBLISH. `is_shared` means that the payload has a buffer of its own, which
-    /// each receiver shares.
+    /// Lays out a new PUBLISH. `large` is the payload if it has a buffer of its own, which each
+    /// receiver shares.
     pub fn lay_out(
         &mut self,
         now: Instant,
         version: ProtocolVersion,
         parts: FrameParts<'_>,
-        is_shared: bool,
+        large: Option<&Bytes>,
     ) {
         self.bytes.clear();
         let head = parts.head(now, PacketId::new(u16::from(parts.qos != QoS::AtMostOnce)));
@@ -535,8 +535,8 @@ impl Frame {
             return;
         }
         self.packet_id_at = head.put(version, parts.payload.len(), &mut self.bytes);
-        self.is_shared = is_shared;
-        if !is_shared {
+        self.is_shared = large.is_some();
+        if !self.is_shared {
             self.bytes.extend_from_slice(parts.payload);
         }
     }
@@ -583,7 +583,7 @@ mod tests {
             });
             assert_eq!(wire.put_parts(Instant::ZERO, parts(&topic), None, None), Err(TooLarge));
             let mut frame = Frame::default();
-            frame.lay_out(Instant::ZERO, version, parts(&topic), false);
+            frame.lay_out(Instant::ZERO, version, parts(&topic), None);
             assert_eq!(wire.put_frame(&frame, None, None), Err(TooLarge));
             assert!(wire.outbox.is_empty());
             let shared = Some(Bytes::from_static(b"in its place"));

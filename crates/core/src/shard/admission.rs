@@ -2,10 +2,10 @@
 //!
 //! Every kind of change is checked here. The checks read values that all shards share: the memory
 //! budget, and the room in the store. A refusal names the resource that is short. The caller
-//! informs the client, and counts the refusal. Other files read the same values, but only for the
-//! pace of work that is admitted already: `deliver` (a slow receiver gets no more QoS 0),
-//! `durability::gates` (one page is read at a time), `io` (batches are sealed at once), `core`
-//! (CONNACK does not wait for room), `access_change` (a session is recorded later).
+//! informs the client, and counts the refusal. Admitted work reads the same values, for
+//! its pace: `deliver` (a slow receiver gets no more QoS 0), `durability::gates` (one page is read
+//! at a time), `io` (batches are sealed at once), `core` (CONNACK does not wait for room),
+//! `access_change` (a session is recorded later).
 //!
 //! | change | short of memory | short of disk |
 //! |---|---|---|

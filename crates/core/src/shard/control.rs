@@ -197,7 +197,7 @@ impl ShardControl<'_> {
         if core.shared.retained().find(topic, self.now).is_none() {
             return false;
         }
-        let mut erasure = Publication::new(own_parts(topic, &[], true), None, core.here);
+        let mut erasure = Publication::new(Parts { retain: true, ..own_parts(topic, &[]) }, None, core.here);
         routes.retain(self.now, &mut erasure, None, None, core);
         true
     }

@@ -5,7 +5,7 @@
 
 use crate::events::last_disconnect::LastDisconnects;
 use crate::mqtt::audit::AuditTag;
-use crate::routing::shares::Shares;
+use crate::routing::limit_shares::LimitShares;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -65,7 +65,7 @@ pub struct Totals {
     /// Dropped dead letters: the oldest in favour of newer ones, and letters too large for the
     /// store. This count only grows.
     pub letters_dropped: Total,
-    delayed_shares: Mutex<Shares>,
+    delayed_shares: Mutex<LimitShares>,
     last_disconnects: Mutex<LastDisconnects>,
     /// The number of the last traced message.
     audited: AtomicU16,
@@ -89,7 +89,7 @@ impl Totals {
 
     /// Locks the shares of clients and listeners in the delayed messages. The lock is taken when a
     /// delayed message comes or goes.
-    pub(crate) fn delayed_shares(&self) -> MutexGuard<'_, Shares> {
+    pub(crate) fn delayed_shares(&self) -> MutexGuard<'_, LimitShares> {
         // A panic is fatal in this process, so a poisoned lock is never met outside tests.
         self.delayed_shares.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -30,7 +30,7 @@ use crate::mqtt::owner::{OwnedMessage, Owner};
 use crate::mqtt::retained_message::{RetainedMessage, RetainedSource};
 use crate::mqtt::topic;
 use crate::persistence::records::RetainedRecord;
-use crate::routing::shares::{Amount, ShareRules, Shares};
+use crate::routing::limit_shares::{Amount, LimitShares, ShareRules};
 use crate::routing::split_table::SplitTable;
 use crate::time::Instant;
 use filter_walk::{FilterWalk, Step};
@@ -92,7 +92,7 @@ pub struct Retained {
     /// The sources of messages.
     sources: SplitTable<Sourced>,
     /// The use of the limits by each client and listener.
-    shares: Shares,
+    shares: LimitShares,
     /// The sum of [`Message::size`].
     bytes: usize,
     /// The number of the broker's own messages.
@@ -131,7 +131,7 @@ impl Retained {
             topics: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             sources: SplitTable::default(),
-            shares: Shares::default(),
+            shares: LimitShares::default(),
             bytes: 0,
             own: 0,
             charge: Charge::NONE,
@@ -142,12 +142,12 @@ impl Retained {
 
     /// Records all changes from now on.
     ///
-    /// `left_out` is true if the store has messages that had no room here. These messages stay in
+    /// `left_out` is the number of stored messages that had no room here. These messages stay in
     /// the store for a start with more room. So a publish to their topics replaces or erases them
     /// in the store too.
-    pub fn record_changes(&mut self, left_out: bool) {
+    pub fn record_changes(&mut self, left_out: usize) {
         self.changes.get_or_insert_default();
-        self.left_out = left_out;
+        self.left_out = left_out > 0;
     }
 
     /// Returns the changes since the last call, in order.
@@ -346,12 +346,6 @@ impl Retained {
             removed += 1;
         }
         removed
-    }
-
-    /// Returns the earliest deadline, when [`expire`](Self::expire) next has work. Returns
-    /// [`Instant::NEVER`] if no message expires.
-    pub fn next_expiry(&self) -> Instant {
-        self.deadlines.first().map_or(Instant::NEVER, |d| d.0.header().expires)
     }
 
     /// Returns the number of messages, with expired ones that were not removed yet.

@@ -6,7 +6,7 @@ use crate::routing::paged_slab::PagedSlab;
 use crate::routing::shared_group::{Member, SharedGroup};
 
 #[derive(Debug)]
-struct Named {
+struct NamedGroup {
     serial: u32,
     name: Box<str>,
     group: SharedGroup,
@@ -19,7 +19,7 @@ const GROUP: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct GroupTable {
     /// `None` in a free place.
-    places: PagedSlab<Option<Box<Named>>>,
+    places: PagedSlab<Option<Box<NamedGroup>>>,
     serial: u32,
     /// Bytes of all names.
     text: usize,
@@ -49,7 +49,7 @@ impl GroupTable {
     pub(super) fn add(&mut self, name: &str) -> GroupId {
         self.serial = self.serial.wrapping_add(1);
         self.text += name.len();
-        let named = Named { serial: self.serial, name: name.into(), group: SharedGroup::default() };
+        let named = NamedGroup { serial: self.serial, name: name.into(), group: SharedGroup::default() };
         let index = self.places.insert(Some(Box::new(named)));
         GroupId { index, serial: self.serial }
     }
@@ -90,7 +90,7 @@ impl GroupTable {
 
     /// Returns the bytes on the heap without those of the members. Costs nothing.
     pub(super) fn in_use(&self) -> usize {
-        self.len() * (size_of::<Named>() + GROUP) + self.text
+        self.len() * (size_of::<NamedGroup>() + GROUP) + self.text
     }
 
     /// Returns every member of every group.
@@ -100,12 +100,12 @@ impl GroupTable {
 
     /// Returns the bytes on the heap. Looks at every group.
     pub(super) fn memory(&self) -> usize {
-        let named = |named: &Named| size_of::<Named>() + named.name.len() + named.group.memory();
+        let named = |named: &NamedGroup| size_of::<NamedGroup>() + named.name.len() + named.group.memory();
         self.places.memory()
             + self.places.iter().filter_map(|place| place.as_deref()).map(named).sum::<usize>()
     }
 
-    fn named(&self, id: GroupId) -> Option<&Named> {
+    fn named(&self, id: GroupId) -> Option<&NamedGroup> {
         let named = self.places.get(id.index)?.as_deref()?;
         (named.serial == id.serial).then_some(named)
     }

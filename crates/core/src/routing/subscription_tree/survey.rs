@@ -15,7 +15,7 @@ use super::walk::{Branch, WalkPlace};
 /// listing misses changes behind the place, and sees changes ahead.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SurveyPlace {
-    stage: Stage,
+    stage: SurveyStage,
     /// The branches to the node, as a walk has them.
     path: Vec<Branch>,
     /// The sessions of the filter before this slot were listed.
@@ -31,7 +31,7 @@ impl SurveyPlace {
 
 /// The filter of a place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
+enum SurveyStage {
     /// The filter that is the topic itself.
     #[default]
     Exact,
@@ -46,7 +46,7 @@ pub struct FilterSurvey<'a> {
     filters: &'a FilterMap,
     topic: &'a str,
     at: WalkPlace<'a>,
-    stage: Stage,
+    stage: SurveyStage,
     from: u32,
     /// False at the end.
     is_there: bool,
@@ -58,7 +58,7 @@ impl SubscriptionTree {
         let SurveyPlace { stage, path, from } = place;
         let at = WalkPlace::at(self.filters.wildcards(), topic, path);
         let mut survey = FilterSurvey { filters: &self.filters, topic, at, stage, from, is_there: true };
-        if stage != Stage::Exact {
+        if stage != SurveyStage::Exact {
             survey.go_back();
         }
         survey
@@ -75,7 +75,7 @@ impl<'a> FilterSurvey<'a> {
     fn go_back(&mut self) {
         let is_empty = self.at.trie.is_empty();
         if is_empty || !self.at.descend() {
-            (self.stage, self.from) = (Stage::Below, 0);
+            (self.stage, self.from) = (SurveyStage::Below, 0);
             self.is_there = !is_empty && self.at.pass();
         }
     }
@@ -83,24 +83,24 @@ impl<'a> FilterSurvey<'a> {
     fn receivers(&self) -> Option<&'a Receivers> {
         let (level, node) = (self.at.path.len(), *self.at.nodes.last()?);
         match self.stage {
-            Stage::Exact => self.filters.find_exact(self.topic),
+            SurveyStage::Exact => self.filters.find_exact(self.topic),
             // `#` includes the parent level.
-            Stage::Below if level >= self.at.first => self.at.trie.receivers_below(node),
-            Stage::Node if level == self.at.levels.len() => Some(self.at.trie.receivers(node)),
-            Stage::Below | Stage::Node => None,
+            SurveyStage::Below if level >= self.at.first => self.at.trie.receivers_below(node),
+            SurveyStage::Node if level == self.at.levels.len() => Some(self.at.trie.receivers(node)),
+            SurveyStage::Below | SurveyStage::Node => None,
         }
     }
 
     /// Returns the text of the filter.
     pub fn filter(&self) -> String {
-        if self.stage == Stage::Exact {
+        if self.stage == SurveyStage::Exact {
             return self.topic.to_owned();
         }
         let level = |(level, branch): (&&'a [u8], &Branch)| {
             if *branch == Branch::Plus { "+".into() } else { String::from_utf8_lossy(level) }
         };
         let mut levels: Vec<_> = self.at.levels.iter().zip(&self.at.path).map(level).collect();
-        levels.extend((self.stage == Stage::Below).then(|| "#".into()));
+        levels.extend((self.stage == SurveyStage::Below).then(|| "#".into()));
         levels.join("/")
     }
 
@@ -126,13 +126,13 @@ impl<'a> FilterSurvey<'a> {
         self.from = 0;
         let level = self.at.levels.get(self.at.path.len()).map_or(0, |level| level.len());
         match self.stage {
-            Stage::Exact => {
-                self.stage = Stage::Below;
+            SurveyStage::Exact => {
+                self.stage = SurveyStage::Below;
                 self.is_there = !self.at.trie.is_empty();
             }
-            Stage::Below => self.stage = Stage::Node,
-            Stage::Node => {
-                self.stage = Stage::Below;
+            SurveyStage::Below => self.stage = SurveyStage::Node,
+            SurveyStage::Node => {
+                self.stage = SurveyStage::Below;
                 self.is_there = self.at.advance();
             }
         }

@@ -10,7 +10,7 @@ use crate::session::outbound::in_flight_packet::InFlightPacket;
 use crate::session::outbound::retry::{Outlives, RetryPolicy};
 use crate::session::outbound::sender::Sender;
 use crate::session::outbound::stall::{SocketView, Stall};
-use crate::session::outbound::transmission::{Look, PacketHolder, Place, Transmission};
+use crate::session::outbound::transmission::{Look, PacketHolder, PacketPlace, Transmission};
 use crate::session::outbound::window::{InFlight, Quota};
 use crate::session::policy::SendPolicy;
 use crate::session::redelivery_policy::RedeliveryPolicy;
@@ -51,7 +51,7 @@ impl Retransmission {
 }
 
 /// The decision about one packet that is due.
-enum Decision {
+enum DueAction {
     /// Nothing for now. The packet has a later due time, or waits for the next tick.
     Wait,
     /// Send the packet again.
@@ -85,27 +85,27 @@ impl ResendRound {
         packet: &mut InFlightPacket<'_>,
         policy: &RedeliveryPolicy,
         wire: &Wire,
-    ) -> Decision {
+    ) -> DueAction {
         let stall = match packet.transmission_mut().holder(&self.look, policy, wire) {
             PacketHolder::Network(stall) => {
                 self.done.network.get_or_insert(stall);
-                return Decision::Wait;
+                return DueAction::Wait;
             }
-            PacketHolder::JustArrived => return Decision::Wait,
+            PacketHolder::JustArrived => return DueAction::Wait,
             PacketHolder::Application(stall) => stall,
         };
         let attempts = packet.transmission().own_attempts();
         let attempts = (!packet.transmission().is_asked()).then_some(attempts);
         if attempts.is_some() && packet.is_exhausted(policy) {
-            return Decision::Drop;
+            return DueAction::Drop;
         }
         if attempts.is_some_and(|attempts| policy.retry.closes(attempts, self.outlives)) {
             self.done.exhausted = Some(stall);
-            return Decision::Close;
+            return DueAction::Close;
         }
         if self.is_spent || self.budget == 0 || wire.outbox.len() >= self.outbox {
             self.is_spent = true;
-            return Decision::Wait;
+            return DueAction::Wait;
         }
         let floor = self.floors[row(packet)];
         let transmission = packet.transmission_mut();
@@ -113,11 +113,11 @@ impl ResendRound {
             // An older packet with a longer interval is not due yet. The client may still
             // acknowledge the older one within one more interval.
             transmission.wait_again(self.look.now, policy, wire);
-            return Decision::Wait;
+            return DueAction::Wait;
         }
         self.budget -= 1;
         self.done.note(stall, attempts, &policy.retry);
-        Decision::Resend
+        DueAction::Resend
     }
 
     fn resend(
@@ -165,7 +165,7 @@ impl Sender {
     pub fn hasten(&mut self, now: Instant) {
         for mut packet in self.window.get_mut().into_iter().flat_map(InFlight::packets) {
             let transmission = packet.transmission_mut();
-            (transmission.due, transmission.place) = (now, Place::Peer);
+            (transmission.due, transmission.place) = (now, PacketPlace::Peer);
             transmission.ask();
         }
     }
@@ -209,13 +209,13 @@ impl Sender {
             if packet.transmission().due <= now {
                 let policy = packet.policy(redelivery);
                 match round.decide(&mut packet, &policy, wire) {
-                    Decision::Wait => {}
-                    Decision::Resend => round.resend(&mut packet, &policy, wire, counters),
-                    Decision::Drop => {
+                    DueAction::Wait => {}
+                    DueAction::Resend => round.resend(&mut packet, &policy, wire, counters),
+                    DueAction::Drop => {
                         exhausted.push(packet.transmission().number());
                         continue;
                     }
-                    Decision::Close => break,
+                    DueAction::Close => break,
                 }
             }
             round.pass(&packet);

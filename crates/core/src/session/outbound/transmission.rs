@@ -37,13 +37,13 @@ pub struct Transmission {
     /// the socket did not take all of it.
     pub transmissions: u16,
     /// The place of the packet at the last look.
-    pub place: Place,
+    pub place: PacketPlace,
     asked: AskedResends,
 }
 
 /// The place of a packet at the last look at its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PacketPlace {
     /// No look came since the packet was written.
     Unknown,
     /// The peer's kernel did not have the packet, so its time had not begun.
@@ -67,7 +67,7 @@ struct AskedResends {
 impl Transmission {
     /// Creates the record of the packet with this running number, which is not written yet.
     pub fn new(number: u64, first_sent: Instant, due: Instant, transmissions: u16) -> Transmission {
-        let (end_offset, attempts, place, asked) = (0, 0, Place::Unknown, AskedResends::default());
+        let (end_offset, attempts, place, asked) = (0, 0, PacketPlace::Unknown, AskedResends::default());
         Transmission { due, first_sent, end_offset, number, attempts, transmissions, place, asked }
     }
 
@@ -131,7 +131,7 @@ impl Transmission {
     pub fn written(&mut self, due: Instant, wire: &Wire) {
         self.due = due;
         self.end_offset = wire.outbox.end_offset();
-        self.place = Place::Unknown;
+        self.place = PacketPlace::Unknown;
     }
 
     /// Sets the due time one wait from now, without a resend.
@@ -147,17 +147,17 @@ impl Transmission {
     pub fn holder(&mut self, look: &Look, policy: &RedeliveryPolicy, wire: &Wire) -> PacketHolder {
         let cause = StallCause::of(self.end_offset, look.peer_has, look.view);
         let stall = Stall { view: look.view, ..self.stall(look.now, cause) };
-        let place = if cause == StallCause::Application { Place::Peer } else { Place::Network };
+        let place = if cause == StallCause::Application { PacketPlace::Peer } else { PacketPlace::Network };
         let has_arrived = match std::mem::replace(&mut self.place, place) {
-            Place::Network => true,
-            Place::Unknown => look.view.unsent > 0,
-            Place::Peer => false,
+            PacketPlace::Network => true,
+            PacketPlace::Unknown => look.view.unsent > 0,
+            PacketPlace::Peer => false,
         };
-        if place == Place::Peer && !has_arrived {
+        if place == PacketPlace::Peer && !has_arrived {
             return PacketHolder::Application(stall);
         }
         self.wait_again(look.now, policy, wire);
-        if place == Place::Network { PacketHolder::Network(stall) } else { PacketHolder::JustArrived }
+        if place == PacketPlace::Network { PacketHolder::Network(stall) } else { PacketHolder::JustArrived }
     }
 }
 

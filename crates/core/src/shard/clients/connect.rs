@@ -14,6 +14,7 @@ use crate::login::pending_exchange::{EnhancedProof, ExchangeEnd};
 use crate::login::verdict::{AcceptedLogin, LoginVerdict};
 use crate::mqtt::codec::{DecodeError, PacketType};
 use crate::mqtt::packet::{Connect, ReasonCode, WillMessage};
+use crate::named_enum::Named;
 use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::Session;
@@ -528,7 +529,8 @@ impl<'a> ConnectRequest<'a> {
         }
         let granted = take_connect_requests(session_id, connect, &mut shard.core);
         let receive_maximum = shard.core.settings.session.receive_maximum;
-        let mut connack = negotiated.connack(connect, receive_maximum, assigned, present);
+        let mut connack = negotiated.connack(connect, receive_maximum, assigned);
+        connack.session_present = present;
         if let Some(EnhancedProof { method, data }) = proof {
             // 5.0 [MQTT-4.12.0-5]; without a method [MQTT-4.12.0-6]
             connack.properties.authentication_method = Some(method.name());
@@ -591,7 +593,7 @@ impl<'a> ConnectRequest<'a> {
         else {
             return;
         };
-        connection.accept_connect(now, connect.clean_start);
+        connection.accept_connect(now, connect);
         connection.method = method;
         connection.packet_size = negotiated.bounds.packet_size;
         connection.refuses_retain = negotiated.version.is_v5() && !negotiated.bounds.retain_available;

@@ -16,7 +16,7 @@ use crate::login::listener_terms::ListenerTerms;
 use crate::login::pending_exchange::{ExchangeEnd, PendingExchange};
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::owner::Owner;
-use crate::mqtt::packet::ProtocolVersion;
+use crate::mqtt::packet::{Connect, ProtocolVersion};
 use crate::mqtt::publisher_name::PublisherName;
 use crate::session::authentication::EnhancedMethod;
 use crate::session::authentication::Reach;
@@ -315,9 +315,9 @@ impl Connection {
     }
 
     /// Notes that a CONNECT was accepted, and how it wants its session.
-    pub(crate) fn accept_connect(&mut self, now: Instant, clean_start: bool) {
+    pub(crate) fn accept_connect(&mut self, now: Instant, connect: &Connect<'_>) {
         self.enter(Phase::Untraced);
-        (self.phase_time, self.clean_start) = (now, clean_start);
+        (self.phase_time, self.clean_start) = (now, connect.clean_start);
     }
 
     /// Returns the time at which CONNECT was accepted; `None` before it, and while the connection

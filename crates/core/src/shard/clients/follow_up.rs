@@ -30,13 +30,10 @@ impl Shard {
 
 /// Does the steps of [`Shard::after_session_change`] after a packet that the session handled
 /// alone. Such a packet is nearly always an acknowledgement. The function is on the hot path,
-/// so it leaves out each step that is not needed. The caller has reported drops. `holds` is
-/// true if messages wait for room.
+/// so it leaves out each step that is not needed. The caller has reported drops and admitted held
+/// messages.
 #[inline]
-pub(crate) fn after_acknowledgement(now: Instant, session: SessionId, holds: bool, shard: &mut Shard) {
-    if holds {
-        hold::admit(now, session, shard);
-    }
+pub(crate) fn after_acknowledgement(now: Instant, session: SessionId, shard: &mut Shard) {
     if shard.core.durability.is_on() {
         shard.core.fetch(session);
     }

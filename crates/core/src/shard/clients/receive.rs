@@ -21,6 +21,7 @@ use crate::shard::clients::rates;
 use crate::shard::clients::read_ahead::{self, read_ahead};
 use crate::shard::core::Core;
 use crate::shard::delivery::publish::ClientPublish;
+use crate::shard::features::hold;
 use crate::shard::subscriptions::subscribe::FilterChange;
 use crate::shard::turn::flow::Flow;
 use crate::slots::ConnectionId;
@@ -318,7 +319,10 @@ pub(crate) fn dispatch(now: Instant, id: ConnectionId, packet: Packet<'_>, shard
     let change = FilterChange { now, connection: id, session: session_id };
     match action {
         Action::None => {
-            after_acknowledgement(now, session_id, holds, shard);
+            if holds {
+                hold::admit(now, session_id, shard);
+            }
+            after_acknowledgement(now, session_id, shard);
             Flow::Continue
         }
         Action::Subscribe(subscribe) => change.subscribe(&subscribe, shard),

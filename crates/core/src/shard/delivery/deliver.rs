@@ -388,7 +388,7 @@ fn write(
         if in_parts {
             return Ok(wire.put_parts(now, parts, sending.packet_id, large)?);
         }
-        frame.lay_out(now, wire.version, parts, large.is_some());
+        frame.lay_out(now, wire.version, parts, large);
     }
     let large = if frame.is_shared() { publication.existing().and_then(|m| m.large_payload()) } else { None };
     Ok(wire.put_frame(frame, sending.packet_id, large)?)

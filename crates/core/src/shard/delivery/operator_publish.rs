@@ -98,7 +98,7 @@ impl OperatorPublish<'_> {
         Ok(())
     }
 
-    /// Retains the message if it asks for it, and routes it.
+    /// Routes the message, and retains it if its RETAIN flag is set.
     ///
     /// # Errors
     /// The reason code of the refusal, and its cause.

@@ -16,14 +16,15 @@ impl Shard {
     /// Publishes a message of the broker's own, not retained. At QoS 0 no receiver can be overdue
     /// with it, so an event about a client never causes another event.
     pub fn announce(&mut self, now: Instant, topic: &str, payload: &[u8]) {
-        let mut publication = Publication::new(own_parts(topic, payload, false), None, self.core.here);
+        let mut publication = Publication::new(own_parts(topic, payload), None, self.core.here);
         self.fans.route_own(now, &mut publication, None, &mut self.routes, &mut self.core);
     }
 }
 
 /// Publishes a retained message of the broker's own, at QoS 0.
 pub(crate) fn publish_own(now: Instant, topic: &str, payload: &[u8], shard: &mut Shard) {
-    let mut publication = Publication::new(own_parts(topic, payload, true), None, shard.core.here);
+    let parts = Parts { retain: true, ..own_parts(topic, payload) };
+    let mut publication = Publication::new(parts, None, shard.core.here);
     shard.routes.retain(now, &mut publication, None, None, &mut shard.core);
     shard.fans.route_own(now, &mut publication, None, &mut shard.routes, &mut shard.core);
 }
@@ -102,8 +103,9 @@ pub(crate) fn keep_last_disconnect(now: Instant, topic: &str, text: &str, shard:
     }
 }
 
-/// Returns a message of the broker's own at QoS 0, without a Message Expiry Interval.
-pub(in crate::shard) fn own_parts<'a>(topic: &'a str, payload: &'a [u8], retain: bool) -> Parts<'a> {
+/// Returns a message of the broker's own at QoS 0, not retained, and without a Message Expiry
+/// Interval.
+pub(in crate::shard) fn own_parts<'a>(topic: &'a str, payload: &'a [u8]) -> Parts<'a> {
     let (qos, expires) = (QoS::AtMostOnce, Instant::NEVER);
-    Parts { qos, retain, expires, topic, forwarded: &[], payload }
+    Parts { qos, retain: false, expires, topic, forwarded: &[], payload }
 }

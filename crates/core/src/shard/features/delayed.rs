@@ -20,7 +20,7 @@ use crate::mqtt::packet::{Publish, ReasonCode};
 use crate::mqtt::topic::is_topic_name;
 use crate::peers::Peers;
 use crate::persistence::records::{CountedDelayed, DelayedNumber, Record, StoredDelayed};
-use crate::routing::shares::{Amount, Shares};
+use crate::routing::limit_shares::{Amount, LimitShares};
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::publish_refusal;
 use crate::shard::core::Core;
@@ -108,7 +108,7 @@ impl Default for Delayed {
 
 impl Delayed {
     /// Takes in the messages that were read at the start of the broker.
-    fn restore(&mut self, read_until: Instant, near: Vec<StoredDelayed>, all: usize, shares: &Shares) {
+    fn restore(&mut self, read_until: Instant, near: Vec<StoredDelayed>, all: usize, shares: &LimitShares) {
         self.read_until = read_until;
         self.messages = all;
         self.near.extend(near.into_iter().map(|delayed| entry(delayed, shares)));
@@ -380,7 +380,7 @@ impl Delayed {
 }
 
 /// Returns the entry of a message in `near`. All messages of an owner share one value.
-fn entry(delayed: StoredDelayed, shares: &Shares) -> ((Instant, DelayedNumber), OwnedMessage) {
+fn entry(delayed: StoredDelayed, shares: &LimitShares) -> ((Instant, DelayedNumber), OwnedMessage) {
     let StoredDelayed { number, due, message, owner } = delayed;
     let owner = owner.map(|owner| shares.known(owner));
     ((due, number), OwnedMessage { message, owner })
@@ -502,7 +502,7 @@ mod tests {
     fn messages_stand_by_due_time_and_then_by_number_whatever_order_they_are_read_in() {
         let mut delayed = Delayed::default();
         let read = vec![stored(128, 20), stored(64, 20), stored(192, 10)];
-        delayed.restore(Instant::from_millis(60_000), read, 5, &Shares::default());
+        delayed.restore(Instant::from_millis(60_000), read, 5, &LimitShares::default());
         let topics: Vec<&str> = delayed.near.values().map(|owned| owned.message.topic()).collect();
         assert_eq!(topics, ["192", "64", "128"]);
         assert_eq!((delayed.messages, delayed.near.len()), (5, 3), "two stay in the store");
@@ -512,7 +512,7 @@ mod tests {
     fn the_charge_follows_the_messages_in_memory() {
         let mut delayed = Delayed::default();
         for near in [3, 1, 0] {
-            delayed.near = (0..near).map(|n| entry(stored(n, n), &Shares::default())).collect();
+            delayed.near = (0..near).map(|n| entry(stored(n, n), &LimitShares::default())).collect();
             delayed.account();
             let Recounted { in_use, charged } = delayed.recount();
             assert_eq!((in_use, charged), (near as usize * NEAR, near as usize * NEAR));

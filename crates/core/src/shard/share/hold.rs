@@ -30,10 +30,10 @@ pub(crate) enum HolderIn {
 impl Routes {
     /// Lets a member of a group hold a message that every member refused. The queue policy must be
     /// `hold`, and the message must be above QoS 0 and no larger than the largest queue. Looks at
-    /// [`HOLDERS_LOOKED_AT`] members of this shard at most. Those that hold the fewest messages are
-    /// tried first. A member that has room by now takes the message instead. If no member of this
-    /// shard takes or holds the message, it is sent to another shard, if `holder_in` allows that.
-    /// Returns `None` if no member can hold the message.
+    /// [`HOLDERS_LOOKED_AT`] members of this shard at most. Members with the fewest held messages
+    /// are tried first. A member that has room by now takes the message instead. If no member of
+    /// this shard takes or holds the message, it is sent to another shard, if `holder_in` allows
+    /// that. Returns `None` if no member can hold the message.
     pub(crate) fn hold_in_group(
         &mut self,
         now: Instant,

@@ -15,9 +15,9 @@ use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 use std::sync::Arc;
 
-/// Maximum number of members that one call looks at in one round. Where a call checks who may read
-/// the message, only members that may read it count, and [`DENIED`] bounds the others. Later calls
-/// for the same message may look at as many again.
+/// Maximum number of members tried in one round of a call. Where a call checks who may read the
+/// message, only members with the permission count, and [`DENIED`] bounds the others. Later calls
+/// for the same message may try as many again.
 pub(super) const LOOKED_AT: usize = 2_048;
 
 /// Maximum number of members that one round passes over in this shard because they may not read the

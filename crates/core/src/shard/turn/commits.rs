@@ -50,7 +50,7 @@ impl Shard {
         core.durability.committed(lsn, &mut core.effects.reads);
         core.peers.committed(lsn);
         // A job that is left from an earlier commit goes on with this one.
-        if !core.durability.set_opening(true) {
+        if !core.durability.begin_opening() {
             let left = go_on_with_commit(now, self);
             self.work.later(left);
         }
@@ -93,7 +93,7 @@ pub(crate) fn go_on_with_commit(now: Instant, shard: &mut Shard) -> Option<Job> 
             return Some(Job::Committed);
         }
     }
-    shard.core.durability.set_opening(false);
+    shard.core.durability.end_opening();
     None
 }
 

@@ -24,7 +24,6 @@
 //!    6. Register deadlines, ask the authenticator, read connections that are about to be taken over,
 //!       resume paused connections, answer operators.
 
-use crate::durability::gates::SealTime;
 use crate::durability::read_requests::{DelayedRequest, PageRequest};
 use crate::events::client_events::{ClientEvent, DisconnectCause};
 use crate::expiry::deadline::Registration;
@@ -32,6 +31,7 @@ use crate::login::authentication::AuthRequest;
 use crate::mqtt::packet::ReasonCode;
 use crate::peers::peer_batch::PeerBatch;
 use crate::persistence::records::{Batch, RetainedRecord};
+use crate::persistence::write_buffer::SealTime;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbox::Outbox;
 use crate::session::trace_steps::TraceSteps;
@@ -246,7 +246,7 @@ impl Shard {
         if self.fans.any() {
             // A large publication gets the steps left by the jobs, because other publications wait
             // for it.
-            self.core.turn.begin_publication(!self.work.is_empty());
+            self.core.turn.begin_publication(self.work.len());
             go_on_with_fans(now, self);
         }
         for _ in 0..self.work.len() {

@@ -206,10 +206,9 @@ impl Turn {
         self.until = (self.steps + self.most.div_ceil(PORTIONS)).min(self.most);
     }
 
-    /// Begins the portion of a large publication, which gets the steps left by the jobs. `has_jobs`
-    /// is true if there are any.
-    pub(crate) fn begin_publication(&mut self, has_jobs: bool) {
-        let others = self.most.div_ceil(PORTIONS) * u32::from(has_jobs);
+    /// Begins the portion of a large publication, which gets the steps left by the other `jobs`.
+    pub(crate) fn begin_publication(&mut self, jobs: usize) {
+        let others = self.most.div_ceil(PORTIONS) * u32::from(jobs > 0);
         self.until = (self.most - others).max(1);
     }
 

@@ -1,3 +1,0 @@
-//! Configurations of other brokers, translated for Homing.
-
-pub mod mosquitto;
