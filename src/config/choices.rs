@@ -74,6 +74,16 @@ named_enum! {
         Any = "any",
     }
 
+    /// A kind of telemetry that is exported by OTLP.
+    pub enum OtlpSignal {
+        /// The metrics.
+        Metrics = "metrics",
+        /// The log lines.
+        Logs = "logs",
+        /// The ways of traced messages.
+        Traces = "traces",
+    }
+
     /// The format of log lines.
     #[derive(Default)]
     pub enum LogFormat {
@@ -86,6 +96,17 @@ named_enum! {
         Json = "json",
         /// As text, with a syslog priority in place of time and level.
         Journal = "journal",
+    }
+}
+
+impl OtlpSignal {
+    /// Returns the path of the signal below the address of a collector.
+    pub fn path(self) -> &'static str {
+        match self {
+            OtlpSignal::Metrics => "/v1/metrics",
+            OtlpSignal::Logs => "/v1/logs",
+            OtlpSignal::Traces => "/v1/traces",
+        }
     }
 }
 
