@@ -26,7 +26,7 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
-use tracing::warn;
+use tracing::{info, warn};
 
 /// Steps of traces that wait for this thread. Beyond it they are lost, and counted.
 const STEPS: usize = 1_024;
@@ -83,7 +83,8 @@ impl Exporter {
             state: Mutex::new(ThreadState::Waits(None)),
         };
         if let Some(collector) = Collector::load(config)? {
-            warn_of_plain(config);
+            tap::keep(if config.exports(OtlpSignal::Logs) { KeepLines::Yes } else { KeepLines::No });
+            announce(config);
             exporter.config.send_replace(config.clone());
             exporter.run(Some(collector))?;
         }
@@ -108,7 +109,7 @@ impl Exporter {
     pub fn put_in_force(&self, config: &Otlp) {
         let is_new = *self.config.borrow() != *config;
         if is_new {
-            warn_of_plain(config);
+            announce(config);
         }
         // Without a change, too: the content of a file may be another one.
         self.config.send_replace(config.clone());
@@ -165,12 +166,14 @@ impl Drop for Exporter {
     }
 }
 
-/// Warns of log lines and tokens that cross a network in the clear.
-fn warn_of_plain(config: &Otlp) {
-    if let Some(collector) = config.collector()
-        && !collector.is_tls
-        && !collector.is_local()
-    {
+/// Logs where the export goes, and warns of log lines and tokens that cross a network in the clear.
+fn announce(config: &Otlp) {
+    let Some(collector) = config.collector() else {
+        info!(event = "otlp.stopped", "nothing is exported from now on (otlp.endpoint)");
+        return;
+    };
+    info!(event = "otlp.started", %collector, signals = config.signals.join(","), "the export goes to this collector from now on");
+    if !collector.is_tls && !collector.is_local() {
         warn!(event = "otlp.plain", %collector, "otlp.endpoint is not https: log lines, topics and the token of otlp.headers can be read on the way to the collector");
     }
 }
