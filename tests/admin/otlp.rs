@@ -386,14 +386,14 @@ fn a_refused_request_is_lost_and_counted_and_a_reload_goes_to_another_collector(
     let (_, status) = ctl(&broker.socket(), &["status"]);
     assert!(status.contains("401; see otlp.headers"), "{status}");
     let (code, text) = broker.reload("127.0.0.1:4318", "");
-    assert_eq!(code, Some(1), "{text}");
+    assert_eq!(code, Some(2), "{text}");
     assert!(
         text.contains("otlp.endpoint = \"127.0.0.1:4318\"") && text.contains("http://127.0.0.1:4318"),
         "{text}"
     );
     let missing = broker.directory.path().join("missing").display().to_string();
     let (code, text) = broker.reload(&right.endpoint(), &format!("headers = \"{missing}\""));
-    assert_eq!(code, Some(1), "{text}");
+    assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("otlp.headers") && text.contains(&missing), "{text}");
     assert_eq!(right.came("/v1/logs"), 0);
     let (code, text) = broker.reload(&right.endpoint(), "");
