@@ -366,7 +366,6 @@ impl Export {
             changes.mark_unchanged();
             let collector = self.collector_of(Q::SIGNAL);
             let wait = pump(queue, collector.as_deref(), &self.results, &mut backoff).await;
-            self.results.report_lost();
             drop(collector);
             tokio::select! {
                 () = sleep(wait) => {}

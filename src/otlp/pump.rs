@@ -136,9 +136,10 @@ impl Results {
         }
     }
 
-    /// Writes a line about lost records that no other line has reported.
-    pub(super) fn report_lost(&self) {
+    /// Writes a line about lost records. While requests fail, the lines about these say it.
+    fn report_lost(&self) {
         if self.lines.borrow().lost > 0
+            && self.counts.first_failing().is_none()
             && let Some(lost) = self.line()
         {
             warn!(
@@ -177,6 +178,7 @@ pub(super) async fn pump<Q: Queue>(
     loop {
         let records = queue.take(BATCH);
         results.lost(signal, queue.take_lost());
+        results.report_lost();
         if records.is_empty() {
             return TICK;
         }
