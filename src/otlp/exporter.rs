@@ -83,7 +83,7 @@ impl Exporter {
             state: Mutex::new(ThreadState::Waits(None)),
         };
         if let Some(collector) = Collector::load(config)? {
-            tap::keep(if config.exports(OtlpSignal::Logs) { KeepLines::Yes } else { KeepLines::No });
+            keep_lines(config);
             announce(config);
             exporter.config.send_replace(config.clone());
             exporter.run(Some(collector))?;
@@ -107,6 +107,7 @@ impl Exporter {
 
     /// Exports with this configuration from now on. Does not block: the thread reads the files.
     pub fn put_in_force(&self, config: &Otlp) {
+        keep_lines(config);
         let is_new = *self.config.borrow() != *config;
         if is_new {
             announce(config);
@@ -127,7 +128,11 @@ impl Exporter {
         let (to, broker) = oneshot::channel();
         let (stop, stopped) = oneshot::channel();
         let (ends, ended) = mpsc::channel();
-        let (config, results) = (self.config.subscribe(), Results::new(Arc::clone(&self.counts)));
+        let (mut config, results) = (self.config.subscribe(), Results::new(Arc::clone(&self.counts)));
+        if collector.is_none() {
+            // The thread reads the files of the reload that has started it.
+            config.mark_changed();
+        }
         let run = move || {
             scheduling::yield_to_traffic();
             tap::leave_this_thread_out();
@@ -164,6 +169,12 @@ impl Drop for Exporter {
             let _ = ended.recv_timeout(FLUSH + FLUSH / 4);
         }
     }
+}
+
+/// Keeps the lines of the log from now on, if they are exported. Not on the thread, so that no line is
+/// missing until it has started.
+fn keep_lines(config: &Otlp) {
+    tap::keep(if config.exports(OtlpSignal::Logs) { KeepLines::Yes } else { KeepLines::No });
 }
 
 /// Logs where the export goes, and warns of log lines and tokens that cross a network in the clear.
@@ -274,8 +285,6 @@ impl Export {
     }
 
     fn use_collector(&self, collector: Option<Collector>) {
-        let exports = collector.as_ref().is_some_and(|one| one.config().exports(OtlpSignal::Logs));
-        tap::keep(if exports { KeepLines::Yes } else { KeepLines::No });
         self.results.counts().forget_failures();
         self.collector.send_replace(collector.map(Rc::new));
     }
@@ -293,6 +302,8 @@ impl Export {
         stopped: oneshot::Receiver<()>,
     ) {
         tokio::select! {
+            // In this order, so that the collector is known before its queues are looked at.
+            biased;
             _ = stopped => {}
             () = self.follow(config) => {}
             () = self.send_metrics() => {}
@@ -320,7 +331,6 @@ impl Export {
     /// Follows the configuration. Its files are read here: if they hang, the export waits for them,
     /// and nobody else does.
     async fn follow(&self, mut config: watch::Receiver<Otlp>) {
-        config.mark_unchanged();
         while config.changed().await.is_ok() {
             let new = config.borrow_and_update().clone();
             match Collector::load(&new) {

@@ -195,6 +195,13 @@ impl Exporting {
         client.disconnect();
     }
 
+    /// Returns true if the thread of the export runs.
+    fn has_thread(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).expect("its threads");
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.into_iter().any(|name| name.trim() == "homing-otlp")
+    }
+
     fn metric(&self, name: &str) -> u64 {
         let (_, metrics) = request(self.admin, "GET", "/metrics", LOCAL);
         let line = metrics.lines().find(|line| line.starts_with(name)).unwrap_or_default();
@@ -292,7 +299,12 @@ fn metrics_arrive_with_the_values_of_a_scrape_and_the_names_of_the_broker() {
 #[test]
 fn a_denied_publish_arrives_as_a_log_line_and_a_traced_message_as_spans() {
     let collector = Collector::start();
-    let broker = Exporting::start(&collector.endpoint(), "");
+    let broker = Exporting::start("off", "");
+    assert!(!broker.has_thread(), "nothing is exported");
+    let (code, said) = broker.reload(&collector.endpoint(), "");
+    assert_eq!(code, Some(0), "{said}");
+    collector.line("config.reloaded", |_| true);
+    assert!(broker.has_thread());
     broker.publish_denied("ann1");
     let line = collector.line("client.publish_refused", |_| true);
     assert_eq!((line.severity_text.as_str(), text(&line.attributes, "client_id").as_str()), ("WARN", "ann1"));
