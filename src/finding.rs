@@ -79,6 +79,8 @@ named_enum! {
         Commits = "commits",
         /// Counts near their limits.
         Limits = "limits",
+        /// The export by OTLP.
+        Otlp = "otlp",
         /// Lost lines of the log.
         Log = "log",
         /// The time by which deadlines are late.

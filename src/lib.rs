@@ -82,11 +82,14 @@ pub mod file_thread;
 pub mod finding;
 pub mod framed;
 pub mod health;
+#[cfg(any(feature = "http-auth", feature = "otlp"))]
+pub mod http_client;
 pub mod import;
 #[cfg(feature = "load")]
 pub mod load;
 pub mod log;
 pub mod net;
+pub mod otlp;
 pub mod pulse;
 pub mod scheduling;
 pub mod service;

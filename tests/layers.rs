@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the ground up: each imports only from those before it, and from itself. `true`:
 /// the module is pure, and part of the package `homing-core`.
-const ORDER: [(&str, bool); 41] = [
+const ORDER: [(&str, bool); 43] = [
     ("escape", true),
     ("named_enum", true),
     ("time", true),
@@ -42,11 +42,13 @@ const ORDER: [(&str, bool); 41] = [
     ("auth", false),
     ("store", false),
     ("net", false),
+    ("http_client", false),
     ("expiry::message", false),
     ("expiry::actor", false),
     ("broker", false),
     ("finding", false),
     ("admin", false),
+    ("otlp", false),
     ("health", false),
     ("doctor", false),
     ("import", false),
@@ -318,10 +320,10 @@ fn one_file_reads_the_clock() {
 #[test]
 fn shard_threads_have_no_timers() {
     // These run on other threads: the expiry actor's, the main thread, the handshake threads,
-    // those of the HTTP interface and of the HTTP service, the load tester's and that of the check
+    // those of the HTTP interface, of the HTTP service and of the export, the load tester's and that of the check
     // of health. The main thread and that of the HTTP interface wait for files, and the latter for
     // the store.
-    const OTHER_THREADS: [&str; 13] = [
+    const OTHER_THREADS: [&str; 14] = [
         "admin/",
         "expiry/actor.rs",
         "expiry/actor/",
@@ -334,6 +336,7 @@ fn shard_threads_have_no_timers() {
         "file_thread.rs",
         "health/",
         "load/",
+        "otlp/",
         "store/view.rs",
     ];
     const TIMERS: [&str; 6] =

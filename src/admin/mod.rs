@@ -229,6 +229,13 @@ impl AdminServer {
         move |config| state.put_in_force(AdminTerms::of(&config.admin), config.admin.credentials_path())
     }
 
+    /// Returns the metrics of now, each time that it is called, with the requests to the interface.
+    #[cfg(feature = "otlp")]
+    pub fn metrics_source(&self, observer: Observer) -> Box<dyn Fn() -> metrics::text::MetricsText + Send> {
+        let state = self.state.clone();
+        Box::new(move || metrics::collect(&observer, state.requests()))
+    }
+
     /// Returns the TLS of the addresses, whose files the broker reads again; `None` for plain HTTP.
     pub fn tls(&self) -> Option<Arc<LiveTls>> {
         self.tls.clone()

@@ -1,7 +1,11 @@
 //! The checks that a running broker makes of itself, for `homing doctor` and `GET /api/v1/doctor`.
 
 use crate::admin::readiness::{SILENT, StoreState, late_threads};
+#[cfg(feature = "otlp")]
+use crate::broker::export_counts::ExportCounts;
 use crate::broker::observer::Observer;
+#[cfg(feature = "otlp")]
+use crate::config::OtlpSignal;
 use crate::finding::{Check, Finding};
 use crate::log::stderr;
 use crate::time::duration::seconds;
@@ -143,6 +147,8 @@ pub(super) async fn self_checks(observer: &Observer) -> Vec<Finding> {
         ),
     ]));
     findings.push(log_lines(stderr::dropped()));
+    #[cfg(feature = "otlp")]
+    findings.extend(statistics.export.get().map(|counts| export(counts)));
     findings.push(deadlines(statistics.expiry.lateness.p99()));
     findings
 }
@@ -170,6 +176,19 @@ fn log_lines(lost: u64) -> Finding {
             format!("{lost} lines were lost since the start, because nobody read them in time"),
         )
         .advise("See what reads standard error, or raise log.level"),
+    }
+}
+
+#[cfg(feature = "otlp")]
+fn export(counts: &ExportCounts) -> Finding {
+    let lost: u64 = OtlpSignal::ALL.iter().map(|signal| counts.lost(*signal)).sum();
+    let lost = format!("{lost} records were lost since the start");
+    match counts.first_failing() {
+        None => Finding::ok(Check::Otlp, lost),
+        Some((signal, reason)) => {
+            let text = format!("the collector does not take {}: {reason}; {lost}", signal.name());
+            Finding::warn(Check::Otlp, text).advise("See if the collector runs, and otlp.endpoint")
+        }
     }
 }
 

@@ -57,6 +57,7 @@
 //! | `handshake` | PROXY, TLS and WebSocket before the shard, on threads of its own |
 //! | [`connection`] | the actor of one connection |
 //! | `driver`, [`shard_actor`] | a shard on its thread, and its mailbox |
+//! | `export_counts` | what the export by OTLP has sent and lost |
 //! | [`message`] | the messages between actors |
 //! | [`observer`], [`question`], [`statistics`] | the operators' view of the broker |
 //! | [`events`] | client events as log lines, on topics and as last-disconnect records |
@@ -71,6 +72,8 @@ pub mod connection;
 mod driver;
 mod dump;
 pub mod events;
+#[cfg(feature = "otlp")]
+pub mod export_counts;
 pub mod file_edits;
 pub mod file_news;
 #[cfg(test)]
@@ -256,7 +259,7 @@ impl Broker {
         }
     }
 
-    /// Sets who is given the configuration that each reload has put in force. The watcher is called
+    /// Adds one who is given the configuration that each reload has put in force. The watcher is called
     /// on the thread that accepts connections, and must not block.
     ///
     /// # Panics

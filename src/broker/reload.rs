@@ -173,8 +173,8 @@ pub(super) struct Reload {
     pub(super) reading: FileThread,
     /// The watcher of the listeners, if any.
     pub(super) tell: Option<ListenerWatcher>,
-    /// Is given the configuration that a reload has put in force; `None` where nobody wants it.
-    pub(super) settings_watcher: Option<SettingsWatcher>,
+    /// Are given the configuration that a reload has put in force.
+    pub(super) settings_watchers: Vec<SettingsWatcher>,
     pub(super) limits: Arc<LiveLimits>,
     pub(super) shared: Arc<SharedState>,
     /// `None` without a store.
@@ -279,9 +279,7 @@ impl Reload {
         let began = clock::now();
         reloaded.files = files;
         self.put_in_force(config, plan).await;
-        if let Some(watcher) = &self.settings_watcher {
-            watcher(&self.config);
-        }
+        self.settings_watchers.iter().for_each(|watcher| watcher(&self.config));
         if let Some(loaded) = &loaded {
             self.sources.note(&self.config, loaded);
         }

@@ -378,9 +378,9 @@ mod tests {
             config.log.events_per_second,
             (config.store.largest_size(), in_intervals.synced_every()),
             config.sys.interval_of(0),
-            // The HTTP interface is given the whole configuration.
+            // The HTTP interface and the export are given the whole configuration.
             (&config.admin.hosts, config.admin.payloads),
-            (&config.admin.credentials, &config.admin.trusted_proxies),
+            (&config.admin.credentials, &config.admin.trusted_proxies, &config.otlp),
         );
         format!("{parts:?}")
     }

@@ -3,6 +3,8 @@
 
 use crate::broker::events::feed::Feed;
 use crate::broker::events::moments::TimelineMoment;
+#[cfg(feature = "otlp")]
+use crate::broker::export_counts::ExportCounts;
 use crate::broker::handshake_counts::HandshakeCounts;
 use crate::broker::listener_counts::ListenerCounts;
 use crate::clock;
@@ -32,6 +34,12 @@ pub struct BrokerStatistics {
     pub moments: Feed<TimelineMoment>,
     /// The steps of traces, for the HTTP interface.
     pub trace_steps: Feed<TraceStep>,
+    /// The steps of traces that the export by OTLP takes from the HTTP interface.
+    #[cfg(feature = "otlp")]
+    pub exported_steps: Feed<TraceStep>,
+    /// The counters of the export by OTLP; empty until it has started.
+    #[cfg(feature = "otlp")]
+    pub export: OnceLock<Arc<ExportCounts>>,
     /// The counters of the expiry actor.
     pub expiry: Arc<ExpiryStatistics>,
     /// The counters of reloads.
@@ -165,6 +173,10 @@ impl BrokerStatistics {
             tls_days: Mutex::default(),
             moments: Feed::default(),
             trace_steps: Feed::default(),
+            #[cfg(feature = "otlp")]
+            exported_steps: Feed::default(),
+            #[cfg(feature = "otlp")]
+            export: OnceLock::new(),
             expiry: Arc::default(),
             store: OnceLock::new(),
             config: ReloadStatistics::default(),
@@ -181,6 +193,14 @@ impl BrokerStatistics {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             pulses: Pulses::default(),
         }
+    }
+
+    /// Passes a step of a trace on to the export by OTLP, without the payload. Never waits.
+    pub fn export_step(&self, step: TraceStep) {
+        #[cfg(feature = "otlp")]
+        self.exported_steps.offer(|| TraceStep { payload: None, ..step });
+        #[cfg(not(feature = "otlp"))]
+        drop(step);
     }
 
     /// Counts a connection of a listener. `limit` is the maximum of the broker, and `of_listener`

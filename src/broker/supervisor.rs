@@ -158,7 +158,7 @@ impl Supervisor {
             listeners,
             reading: FileThread::new("homing-files", READ),
             tell: None,
-            settings_watcher: None,
+            settings_watchers: Vec::new(),
             limits,
             shared: Arc::clone(&shared),
             store: writer.as_ref().map(Writer::to_store),
@@ -227,7 +227,7 @@ impl Supervisor {
                     (self.reload.reader, self.reload.sources) = (Some(reader), sources);
                 }
                 Some(Request::Watch(watcher)) => self.reload.tell = Some(watcher),
-                Some(Request::WatchSettings(watcher)) => self.reload.settings_watcher = Some(watcher),
+                Some(Request::WatchSettings(watcher)) => self.reload.settings_watchers.push(watcher),
                 Some(Request::Include(interface)) => self.reload.files.include(interface),
                 Some(Request::Configuration(reply)) => drop(reply.send(self.reload.in_force())),
                 Some(Request::CheckTls(reply)) => {

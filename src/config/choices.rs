@@ -69,6 +69,16 @@ named_enum! {
         Any = "any",
     }
 
+    /// A kind of telemetry that is exported by OTLP.
+    pub enum OtlpSignal {
+        /// The metrics.
+        Metrics = "metrics",
+        /// The log lines.
+        Logs = "logs",
+        /// The ways of traced messages.
+        Traces = "traces",
+    }
+
     /// The format of log lines.
     #[derive(Default)]
     pub enum LogFormat {
@@ -84,4 +94,15 @@ named_enum! {
     }
 }
 
-value::named_fields! { Anonymous, AuthMethod, DeniedPublish, DeniedSubscribe, DropReason, DurabilityLevel, JwtFrom, ListenerProtocol, LogFormat, OnAckTimeout, OnExhausted, PayloadViews, ProtocolVersion, ProxyProtocol, QueuePolicy }
+impl OtlpSignal {
+    /// Returns the path of the signal below the address of a collector.
+    pub fn path(self) -> &'static str {
+        match self {
+            OtlpSignal::Metrics => "/v1/metrics",
+            OtlpSignal::Logs => "/v1/logs",
+            OtlpSignal::Traces => "/v1/traces",
+        }
+    }
+}
+
+value::named_fields! { Anonymous, AuthMethod, DeniedPublish, DeniedSubscribe, DropReason, DurabilityLevel, JwtFrom, ListenerProtocol, LogFormat, OnAckTimeout, OnExhausted, OtlpSignal, PayloadViews, ProtocolVersion, ProxyProtocol, QueuePolicy }

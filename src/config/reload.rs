@@ -130,6 +130,8 @@ pub(crate) fn every_key_changed() -> Vec<(&'static str, Loaded)> {
             "limits.connects_per_address" | "bans.flapping" => &["15 in 1m for 5m"],
             "log.level" => &["debug"],
             "auth.http_url" => &["http://127.0.0.1:9/mqtt"],
+            "otlp.endpoint" => &["http://127.0.0.1:9"],
+            "otlp.signals" => &["logs"],
             "limits.memory" => &["3 GiB"],
             "limits.client_id" => &["2 KiB"],
             "redelivery.dead_letters" => &["expired"],
@@ -181,6 +183,7 @@ pub(crate) fn every_key_changed() -> Vec<(&'static str, Loaded)> {
                 "admin.certificate" => sources.assignment("admin.key=key.pem"),
                 "admin.key" => sources.assignment("admin.certificate=server.pem"),
                 "auth.http_ca" => sources.assignment("auth.http_url=https://login.example/mqtt"),
+                "otlp.ca" => sources.assignment("otlp.endpoint=https://collector.example"),
                 _ => sources,
             };
             let loaded = sources.load().ok()?;

@@ -7,12 +7,17 @@ use config::{Value, ValueKind};
 /// The key with the address of a service. The query of the address may have a password.
 const SERVICE: &str = "auth.http_url";
 
+/// The key with the address of a collector, which has no secret once it is valid.
+const COLLECTOR: &str = "otlp.endpoint";
+
 /// Returns the value of a key as one would write it in the file, tables in full. `...` replaces a
 /// part that may be a secret.
 pub(super) fn without_secrets(path: &str, value: &Value) -> String {
     match (path, text(value)) {
         (SERVICE, Some("off")) => in_full(value),
         (SERVICE, address) => without_query(address),
+        (COLLECTOR, Some(address)) if !address.contains(['@', '?']) => in_full(value),
+        (COLLECTOR, _) => "\"...\"".to_owned(),
         _ => in_full(value),
     }
 }

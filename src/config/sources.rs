@@ -281,6 +281,13 @@ fn https_rule(config: &Config) -> PairRule {
     }
 }
 
+/// Returns the rule about the authorities of the collector.
+fn otlp_rule(config: &Config) -> PairRule {
+    let is_plain = config.otlp.collector().is_none_or(|collector| !collector.is_tls);
+    let is_broken = config.otlp.ca_path().is_some() && is_plain;
+    (is_broken, ("otlp.ca", "otlp.endpoint"), "only a collector with https:// has a certificate")
+}
+
 /// Returns the pairs of values that are each allowed but do not go together. `setting` returns a
 /// value with its source, and `listeners` is the list with its source, if there is one.
 pub(super) fn contradictions(
@@ -310,7 +317,7 @@ pub(super) fn contradictions(
             "the broker-wide memory must hold one packet at least",
         ),
     ];
-    let rules = rules.into_iter().chain(auth_rules(config)).chain([https_rule(config)]);
+    let rules = rules.into_iter().chain(auth_rules(config)).chain([https_rule(config), otlp_rule(config)]);
     let broken = rules.filter(|(is_broken, ..)| *is_broken);
     let found = broken.filter_map(|(_, (one, other), rule)| {
         let keys = Box::new((setting(one)?, setting(other)?));

@@ -14,6 +14,7 @@ use crate::config::{Config, Listener};
 use crate::finding::{Check, Finding};
 use crate::net::tls::config::TlsServer;
 use crate::net::tls::settings::TlsSettings;
+use crate::otlp;
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs;
@@ -68,7 +69,21 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     if let Some(settings) = https::settings(&config.admin) {
         findings.extend(certificates("admin.certificate", &settings));
     }
+    findings.extend(export(config));
     findings
+}
+
+/// Returns the findings about the export by OTLP and its files; none if nothing is exported.
+fn export(config: &Config) -> Vec<Finding> {
+    let Some(collector) = config.otlp.collector() else { return Vec::new() };
+    let result = match otlp::check(&config.otlp) {
+        Ok(()) => {
+            Finding::ok(Check::Otlp, format!("{} to {collector}", config.otlp.signal_names().join(", ")))
+        }
+        Err(error) => Finding::fail(Check::Otlp, error.with_key()),
+    };
+    let headers = config.otlp.headers_path();
+    [result].into_iter().chain(headers.and_then(|path| secret(Check::Otlp, &path))).collect()
 }
 
 /// Returns a finding about a token that has ended, or ends soon.

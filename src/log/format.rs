@@ -4,6 +4,8 @@
 //! escaped. A value takes at most `LONGEST` characters.
 
 use crate::escape::{self, is_harmful};
+#[cfg(feature = "otlp")]
+use crate::log::tap;
 use serde_json::{Map, Value};
 use std::fmt::{self, Write};
 use tracing::field::{Field, Visit};
@@ -39,6 +41,10 @@ where
         let mut line = LineFields::default();
         event.record(&mut line);
         let (level, target) = (*event.metadata().level(), event.metadata().target());
+        #[cfg(feature = "otlp")]
+        if tap::takes_lines() {
+            tap::pending().push(line.to_tapped(level, target));
+        }
         match self {
             LineFormat::Text => {
                 SystemTime.format_time(&mut out)?;
@@ -97,6 +103,19 @@ impl LineFields {
             ("event", Value::String(text)) => self.code = Some(text),
             (name, Value::String(text)) => self.fields.push((name, shortened(text).into())),
             (name, value) => self.fields.push((name, value)),
+        }
+    }
+
+    /// Returns a copy for the export by OTLP.
+    #[cfg(feature = "otlp")]
+    fn to_tapped(&self, level: Level, target: &'static str) -> tap::TappedLine {
+        tap::TappedLine {
+            unix_ms: crate::clock::unix_millis(),
+            level,
+            target,
+            event: self.code.as_deref().unwrap_or(FOREIGN).to_owned(),
+            message: self.message.clone(),
+            fields: self.fields.clone(),
         }
     }
 

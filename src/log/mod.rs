@@ -9,10 +9,13 @@
 //! | [`mod@format`] | one line as text, as JSON, or for systemd's journal |
 //! | [`level`] | which lines are written, also changed while the broker runs |
 //! | [`stderr`] | the thread that writes, so that no other thread waits for the reader |
+//! | `tap` | the lines on their way to the export by OTLP |
 
 pub mod format;
 pub mod level;
 pub mod stderr;
+#[cfg(feature = "otlp")]
+pub mod tap;
 
 use crate::config::{Log, LogFormat};
 use format::LineFormat;

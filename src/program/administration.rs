@@ -2,11 +2,17 @@
 
 use super::data::data_directory;
 use super::settings::{Settings, read_configuration};
+#[cfg(feature = "otlp")]
+use homing::admin::metrics::{self, requests::RequestCounts};
 use homing::admin::{AdminError, AdminServer};
 use homing::broker::Broker;
+#[cfg(feature = "otlp")]
+use homing::broker::observer::Observer;
 use homing::config::{Admin, Config, Store};
 use homing::doctor;
 use homing::finding::Finding;
+#[cfg(feature = "otlp")]
+use homing::otlp::MetricsSource;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -65,6 +71,16 @@ impl AdminPart {
         };
         *self = AdminPart::Started(server);
         Ok(())
+    }
+
+    /// Returns the metrics of now, each time that it is called, for the export by OTLP. Requests to
+    /// the interface are among them if there is one.
+    #[cfg(feature = "otlp")]
+    pub(crate) fn metrics(&self, observer: Observer) -> MetricsSource {
+        match self {
+            AdminPart::Started(Some(server)) => server.metrics_source(observer),
+            _ => Box::new(move || metrics::collect(&observer, &RequestCounts::default())),
+        }
     }
 
     /// Notes that clients can connect. Returns the addresses of the interface, and the way to its

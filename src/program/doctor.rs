@@ -7,6 +7,7 @@ use homing::broker;
 use homing::config::{Config, ConfigRefusal, Loaded};
 use homing::doctor::{self, CheckedBroker};
 use homing::finding::{Finding, Severity};
+use homing::otlp;
 use homing::store::sqlite;
 use std::process::ExitCode;
 
@@ -43,12 +44,13 @@ pub(crate) fn check_with_files(loaded: &Loaded) -> ExitCode {
     }
 }
 
-/// Looks at the data directory, and reads the files of the HTTP interface. Returns the problems.
+/// Looks at the data directory, and reads the files of the HTTP interface and of the export. Returns the problems.
 fn other_files(config: &Config) -> Vec<String> {
     let store = data_directory(config).and_then(|directory| sqlite::directory::check(&directory).err());
     let mut mistakes: Vec<String> =
         store.iter().map(|error| format!("{error} (store.path, or --data-dir)")).collect();
     mistakes.extend(files_of_interface(config));
+    mistakes.extend(otlp::check(&config.otlp).err().map(|error| error.with_key()));
     mistakes
 }
 

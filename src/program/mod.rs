@@ -6,6 +6,7 @@
 //! | `settings` | the flags for the configuration, and its layers |
 //! | `data` | the data directory |
 //! | `banner`, `administration` | the message of the start, and the start of the HTTP interface |
+//! | `export` | the start of the export by OTLP |
 //! | `serve` | the run of the broker |
 //! | `control` | `homing ctl` and `homing trace` |
 //! | `doctor` | `homing doctor` |
@@ -20,6 +21,8 @@ pub(crate) mod commands;
 pub(crate) mod control;
 pub(crate) mod data;
 pub(crate) mod doctor;
+#[cfg(feature = "otlp")]
+pub(crate) mod export;
 pub(crate) mod manual;
 pub(crate) mod output;
 pub(crate) mod serve;

@@ -6,16 +6,17 @@ use super::banner::{banner, log_listeners, warn_of_entrances, warn_of_unproven_n
 #[cfg(feature = "admin")]
 use super::data::socket_path;
 use super::data::{open_store, storage_line};
+#[cfg(feature = "otlp")]
+use super::export::ExportPart;
 use super::output::{complain, failed, say};
 use super::settings::{Settings, configuration_line, read_configuration};
 use homing::broker::observer::Observer;
 use homing::broker::{Broker, OpenListener, Signals};
 use homing::clock;
-#[cfg(feature = "admin")]
-use homing::config::Problem;
-use homing::config::{Config, ConfigRefusal, KeySources, ListenerAddress, Loaded};
+use homing::config::{Config, ConfigRefusal, KeySources, ListenerAddress, Loaded, Problem};
 use homing::file_thread;
 use homing::log::{self, stderr};
+use homing::otlp;
 use homing::pulse::ThreadWork;
 use homing::service;
 use std::net::SocketAddr;
@@ -30,6 +31,15 @@ const HANGS: Duration = Duration::from_secs(10);
 /// Runs the broker until it is stopped.
 pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
     log::start(&loaded.config.log);
+    #[cfg(feature = "otlp")]
+    let export = match ExportPart::start(&loaded.config.otlp) {
+        Ok(export) => export,
+        Err(error) => return failed(&error.with_key()),
+    };
+    #[cfg(not(feature = "otlp"))]
+    if let Err(error) = otlp::check(&loaded.config.otlp) {
+        return failed(&error.with_key());
+    }
     for ignored in &loaded.ignored {
         tracing::warn!(event = "config.variable_ignored", "{ignored}");
     }
@@ -86,6 +96,8 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
     let administration = admin.started(&broker, &settings, store_settings);
     #[cfg(not(feature = "admin"))]
     let administration: Option<String> = None;
+    #[cfg(feature = "otlp")]
+    export.started(&broker, &admin);
     say(&banner(&broker, &configuration, &storage, administration.as_deref()));
     let observer = broker.observer();
     service::is_ready(move || is_alive(&observer));
@@ -94,14 +106,17 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
         // The file may not exist, if it could not be written.
         drop(std::fs::remove_file(file));
     }
+    #[cfg(feature = "otlp")]
+    drop(export);
     stderr::flush();
     code
 }
 
-/// Reads the configuration for a reload, and the files that only the HTTP interface uses.
+/// Reads the configuration for a reload, and the files that only the HTTP interface and the export
+/// use.
 ///
 /// # Errors
-/// All problems of all layers, or the file of credentials cannot be used.
+/// All problems of all layers, or one of these files cannot be used.
 fn read_again(settings: &Settings) -> Result<Loaded, ConfigRefusal> {
     let loaded = read_configuration(settings)?;
     #[cfg(feature = "admin")]
@@ -110,6 +125,9 @@ fn read_again(settings: &Settings) -> Result<Loaded, ConfigRefusal> {
     {
         let why = error.to_string();
         return Err(ConfigRefusal(vec![Problem::UnusableFile { key: "admin.credentials", why }]));
+    }
+    if let Err(error) = otlp::check(&loaded.config.otlp) {
+        return Err(ConfigRefusal(vec![Problem::UnusableFile { key: error.key(), why: error.to_string() }]));
     }
     Ok(loaded)
 }

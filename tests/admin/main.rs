@@ -23,6 +23,8 @@ mod messages;
 mod metrics;
 mod mosquitto;
 mod openapi;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod overview;
 mod page_answers;
 mod pages;

@@ -110,6 +110,30 @@ fn a_refused_configuration_is_exit_code_2_and_starts_nothing() {
 }
 
 #[test]
+fn a_collector_needs_a_build_that_exports_and_files_that_can_be_read() {
+    let check = |key: &str| {
+        run(&mut homing(&[
+            "--ephemeral",
+            "--set",
+            "otlp.endpoint=http://127.0.0.1:9",
+            "--set",
+            key,
+            "check-config",
+        ]))
+    };
+    let outcome = check("otlp.headers=missing");
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""));
+    let (reason, valid) = match cfg!(feature = "otlp") {
+        true => ("homing: otlp.headers: missing: cannot be read", Some(0)),
+        false => {
+            ("homing: otlp.endpoint: the export by OTLP needs a build with the cargo feature otlp", Some(2))
+        }
+    };
+    assert!(outcome.stderr.starts_with(reason), "{}", outcome.stderr);
+    assert_eq!(check("otlp.timeout=5s").code, valid);
+}
+
+#[test]
 fn a_missing_file_is_one_line_and_exit_code_2() {
     let outcome = run(&mut homing(&["--config", "no-such.toml"]));
     assert_eq!(outcome.code, Some(2));

@@ -1,4 +1,4 @@
-//! The metrics of the broker in Prometheus' text format.
+//! The metrics of the broker, for Prometheus and for the export by OTLP.
 //!
 //! A label has few values, all from this program or from the configuration. No client identifier,
 //! user name or topic is ever a label: their number has no bound. `docs/metrics.md` lists every
@@ -6,16 +6,19 @@
 //!
 //! | file | concern |
 //! |---|---|
-//! | [`text`] | the format |
+//! | [`text`] | families and samples, and Prometheus' text format |
 //! | `clients` | connections, sessions, logins |
 //! | `objectives` | delivery objectives |
 //! | `messages` | packets, deliveries, drops, redelivery |
 //! | `resources` | memory, limits, deadlines, threads, the store |
+//! | `export` | the export by OTLP |
 //! | `process` | the process, under names that all programs share |
 //! | [`requests`] | the requests to this interface |
 
 mod clients;
 mod config;
+#[cfg(feature = "otlp")]
+mod export;
 mod messages;
 mod objectives;
 mod process;
@@ -32,7 +35,7 @@ use text::MetricsText;
 
 /// Returns all metrics of the broker. Costs a copy of the counters that each shard reported last.
 /// The shards are not asked.
-pub fn render(observer: &Observer, requests: &RequestCounts) -> String {
+pub fn collect(observer: &Observer, requests: &RequestCounts) -> MetricsText {
     let (statistics, mut text) = (observer.statistics(), MetricsText::default());
     let shards = statistics.shards();
     let total = statistics.total();
@@ -45,12 +48,16 @@ pub fn render(observer: &Observer, requests: &RequestCounts) -> String {
     objectives::write(&mut text, &total.counters.objectives);
     requests.write(&mut text);
     process::write(&mut text);
-    text.into_text()
+    #[cfg(feature = "otlp")]
+    if let Some(counts) = statistics.export.get() {
+        export::write(&mut text, counts);
+    }
+    text
 }
 
 fn build(text: &mut MetricsText) {
     text.family(Gauge, "build_info", "Always 1; the label has the version.")
-        .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+        .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1_u8);
     let up = clock::now().since(Instant::ZERO).as_secs_f64();
     text.single(Gauge, "uptime_seconds", "Time since the start of the process.", up);
 }

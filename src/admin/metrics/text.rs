@@ -1,10 +1,11 @@
-//! Writes Prometheus' text format, version 0.0.4.
+//! The metrics as families of samples, and their form in Prometheus' text format, version 0.0.4.
 //!
 //! Every family has its HELP and TYPE lines once, followed by its samples. Names and label names
-//! come from this program. Label values are escaped, whatever they hold.
+//! come from this program. Label values are escaped, whatever they hold. The export by OTLP takes
+//! the same families.
 
 use crate::time::histogram::{Distribution, bound_ms};
-use std::fmt::{Display, Write};
+use std::fmt::{self, Display, Write};
 
 /// The content type of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -20,12 +21,90 @@ pub enum Kind {
     Histogram,
 }
 
-/// A text that grows by families.
+/// The value of a sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Number {
+    /// A count.
+    Whole(u64),
+    /// Any other figure.
+    Real(f64),
+}
+
+impl Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Number::Whole(value) => value.fmt(f),
+            Number::Real(value) => value.fmt(f),
+        }
+    }
+}
+
+/// A type that the value of a sample may have.
+pub trait Figure {
+    /// Returns the value.
+    fn number(&self) -> Number;
+}
+
+macro_rules! figures {
+    ($($from:ty, $value:ident => $number:expr;)*) => {
+        $(impl Figure for $from {
+            fn number(&self) -> Number {
+                let $value = *self;
+                $number
+            }
+        })*
+    };
+}
+
+figures! {
+    u64, value => Number::Whole(value);
+    u32, value => Number::Whole(value.into());
+    u8, value => Number::Whole(value.into());
+    usize, value => Number::Whole(value as u64);
+    f64, value => Number::Real(value);
+}
+
+impl<T: Figure> Figure for &T {
+    fn number(&self) -> Number {
+        (*self).number()
+    }
+}
+
+/// What a sample says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reading {
+    /// One value.
+    Single(Number),
+    /// The counts of a histogram.
+    Distribution(Distribution),
+}
+
+/// One sample of a family.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// The labels, each with its name.
+    pub labels: Vec<(String, String)>,
+    /// The value or values.
+    pub reading: Reading,
+}
+
+/// A family of metrics.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Family {
+    /// The type.
+    pub kind: Kind,
+    /// The whole name.
+    pub name: String,
+    /// One sentence.
+    pub help: String,
+    /// The samples, in their order.
+    pub samples: Vec<Sample>,
+}
+
+/// The metrics: a list that grows by families.
 #[derive(Debug, Default)]
 pub struct MetricsText {
-    text: String,
-    /// The name of the family that the next samples belong to.
-    family: String,
+    families: Vec<Family>,
 }
 
 impl MetricsText {
@@ -39,66 +118,38 @@ impl MetricsText {
         self.begin(kind, name.to_owned(), help)
     }
 
-    fn begin(&mut self, kind: Kind, family: String, help: &str) -> &mut MetricsText {
-        let word = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        };
-        // Writing to a string cannot fail.
-        let _ = write!(self.text, "# HELP {family} {help}\n# TYPE {family} {word}\n");
-        self.family = family;
+    fn begin(&mut self, kind: Kind, name: String, help: &str) -> &mut MetricsText {
+        self.families.push(Family { kind, name, help: help.to_owned(), samples: Vec::new() });
         self
     }
 
-    /// Writes a sample of the present family.
-    pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) -> &mut MetricsText {
-        self.line("", labels, value)
+    /// Adds a sample to the present family.
+    pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Figure) -> &mut MetricsText {
+        self.add(labels, Reading::Single(value.number()))
     }
 
-    /// Writes the samples of a histogram: one for each bound in seconds, the sum and the count.
-    /// `label` is the label that all of them have, if there is one.
+    /// Adds the counts of a histogram. `label` is the label that all of them have, if there is one.
     pub fn histogram(&mut self, label: Option<(&str, &str)>, counts: &Distribution) -> &mut MetricsText {
-        let mut seen = 0;
-        for (bucket, count) in counts.counts.iter().enumerate() {
-            seen += count;
-            let bound = bound_ms(bucket).map_or("+Inf".to_owned(), seconds);
-            let labels: Vec<_> = label.into_iter().chain([("le", bound.as_str())]).collect();
-            self.line("_bucket", &labels, seen);
-        }
-        let labels: Vec<_> = label.into_iter().collect();
-        self.line("_sum", &labels, counts.sum.as_secs_f64()).line("_count", &labels, seen)
+        self.add(label.as_slice(), Reading::Distribution(counts.clone()))
     }
 
-    fn line(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) -> &mut MetricsText {
-        self.text.push_str(&self.family);
-        self.text.push_str(suffix);
-        for (index, (name, value)) in labels.iter().enumerate() {
-            self.text.push(if index == 0 { '{' } else { ',' });
-            self.text.push_str(name);
-            self.text.push_str("=\"");
-            value.chars().for_each(|c| match c {
-                '\\' => self.text.push_str("\\\\"),
-                '"' => self.text.push_str("\\\""),
-                '\n' => self.text.push_str("\\n"),
-                c => self.text.push(c),
-            });
-            self.text.push('"');
+    fn add(&mut self, labels: &[(&str, &str)], reading: Reading) -> &mut MetricsText {
+        let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
+        let sample = Sample { labels: labels.iter().map(owned).collect(), reading };
+        // A sample follows the beginning of its family.
+        if let Some(family) = self.families.last_mut() {
+            family.samples.push(sample);
         }
-        if !labels.is_empty() {
-            self.text.push('}');
-        }
-        let _ = writeln!(self.text, " {value}");
         self
     }
 
-    /// Writes a family with one sample.
-    pub fn single(&mut self, kind: Kind, name: &str, help: &str, value: impl Display) {
+    /// Adds a family with one sample.
+    pub fn single(&mut self, kind: Kind, name: &str, help: &str, value: impl Figure) {
         self.family(kind, name, help).sample(&[], value);
     }
 
-    /// Writes a family with one label, and a sample for each of its values.
-    pub fn by<'a, V: Display>(
+    /// Adds a family with one label, and a sample for each of its values.
+    pub fn by<'a, V: Figure>(
         &mut self,
         kind: Kind,
         name: &str,
@@ -112,10 +163,70 @@ impl MetricsText {
         }
     }
 
+    /// Returns the families, in their order.
+    pub fn into_families(self) -> Vec<Family> {
+        self.families
+    }
+
     /// Returns the whole text.
     pub fn into_text(self) -> String {
-        self.text
+        let mut text = String::new();
+        self.families.iter().for_each(|family| family.write(&mut text));
+        text
     }
+}
+
+impl Family {
+    /// Writes the family. Writing to a string cannot fail.
+    fn write(&self, text: &mut String) {
+        let Family { kind, name, help, samples } = self;
+        let word = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {word}\n");
+        for Sample { labels, reading } in samples {
+            match reading {
+                Reading::Single(value) => line(text, name, "", labels, value),
+                Reading::Distribution(counts) => histogram(text, name, labels, counts),
+            }
+        }
+    }
+}
+
+/// Writes one line for each bound in seconds, the sum and the count.
+fn histogram(text: &mut String, name: &str, labels: &[(String, String)], counts: &Distribution) {
+    let mut seen = 0;
+    for (bucket, count) in counts.counts.iter().enumerate() {
+        seen += count;
+        let bound = bound_ms(bucket).map_or("+Inf".to_owned(), seconds);
+        let labels = [labels, &[("le".to_owned(), bound)]].concat();
+        line(text, name, "_bucket", &labels, seen);
+    }
+    line(text, name, "_sum", labels, counts.sum.as_secs_f64());
+    line(text, name, "_count", labels, seen);
+}
+
+fn line(text: &mut String, name: &str, suffix: &str, labels: &[(String, String)], value: impl Display) {
+    text.push_str(name);
+    text.push_str(suffix);
+    for (index, (name, value)) in labels.iter().enumerate() {
+        text.push(if index == 0 { '{' } else { ',' });
+        text.push_str(name);
+        text.push_str("=\"");
+        value.chars().for_each(|c| match c {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            c => text.push(c),
+        });
+        text.push('"');
+    }
+    if !labels.is_empty() {
+        text.push('}');
+    }
+    let _ = writeln!(text, " {value}");
 }
 
 /// Returns milliseconds as seconds, exactly.
@@ -133,7 +244,7 @@ mod tests {
     fn a_label_value_is_escaped_and_stays_on_its_line() {
         let mut text = MetricsText::default();
         text.family(Kind::Gauge, "g", "A gauge.")
-            .sample(&[("a", "back\\slash"), ("b", "quo\"te\nline")], 1)
+            .sample(&[("a", "back\\slash"), ("b", "quo\"te\nline")], 1_u8)
             .sample(&[], 2.5);
         let expected = "# HELP homing_g A gauge.\n# TYPE homing_g gauge\n\
                         homing_g{a=\"back\\\\slash\",b=\"quo\\\"te\\nline\"} 1\nhoming_g 2.5\n";
@@ -182,7 +293,7 @@ mod tests {
         #[test]
         fn any_label_value_is_read_as_it_was_written(value in "(\\PC|\\\\|\"|\n|n|\\}){0,40}") {
             let mut text = MetricsText::default();
-            text.family(Kind::Gauge, "g", "A gauge.").sample(&[("l", &value)], 1);
+            text.family(Kind::Gauge, "g", "A gauge.").sample(&[("l", &value)], 1_u8);
             prop_assert_eq!(read_value(&text.into_text()), Some(value));
         }
     }

@@ -47,6 +47,7 @@ named_enum! {
         LateDeadlines = "late_deadlines",
         ReloadRefused = "reload_refused",
         RestartPending = "restart_pending",
+        ExportFails = "export_fails",
     }
 }
 
@@ -79,6 +80,9 @@ impl BrokerProblemKind {
             BrokerProblemKind::RestartPending => {
                 "homing ctl config --changed lists the keys. Restart the broker when it suits."
             }
+            BrokerProblemKind::ExportFails => {
+                "See if the collector at otlp.endpoint runs. The broker goes on without it."
+            }
         }
     }
 
@@ -103,7 +107,8 @@ impl BrokerProblemKind {
             | BrokerProblemKind::StoreLate
             | BrokerProblemKind::ThreadHangs
             | BrokerProblemKind::SlowCommits
-            | BrokerProblemKind::LateDeadlines => (self.advice(), None),
+            | BrokerProblemKind::LateDeadlines
+            | BrokerProblemKind::ExportFails => (self.advice(), None),
         }
     }
 
@@ -121,7 +126,8 @@ impl BrokerProblemKind {
             | BrokerProblemKind::ThreadHangs
             | BrokerProblemKind::Memory
             | BrokerProblemKind::Drops
-            | BrokerProblemKind::SlowCommits => None,
+            | BrokerProblemKind::SlowCommits
+            | BrokerProblemKind::ExportFails => None,
         }
     }
 }
@@ -138,6 +144,8 @@ pub(crate) async fn problems(state: &State, observer: &Observer) -> Vec<BrokerPr
     found.of_deliveries(observer, &total, now);
     found.of_delays(state);
     found.of_configuration(observer);
+    #[cfg(feature = "otlp")]
+    found.of_export(observer);
     let mut all = found.0;
     // A stable order: an objective stays before the next one.
     all.sort_by_key(|problem| problem.kind);
@@ -231,6 +239,16 @@ impl FoundProblems {
             let keys = if pending == 1 { "key waits" } else { "keys wait" };
             let text = format!("{pending} changed {keys} for a restart.");
             self.add(BrokerProblemKind::RestartPending, text);
+        }
+    }
+
+    /// Adds the first signal that the collector does not take.
+    #[cfg(feature = "otlp")]
+    fn of_export(&mut self, observer: &Observer) {
+        let counts = observer.statistics().export.get();
+        if let Some((signal, reason)) = counts.and_then(|counts| counts.first_failing()) {
+            let text = format!("The collector does not take the {} by OTLP: {reason}.", signal.name());
+            self.add(BrokerProblemKind::ExportFails, text);
         }
     }
 }

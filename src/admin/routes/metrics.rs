@@ -2,7 +2,7 @@
 
 use crate::admin::access::Scope;
 use crate::admin::failed::Failed;
-use crate::admin::metrics::{render, text::CONTENT_TYPE};
+use crate::admin::metrics::{collect, text::CONTENT_TYPE};
 use crate::admin::request::caller;
 use crate::admin::state::AdminState;
 use crate::broker::connection::is_loopback;
@@ -15,7 +15,7 @@ pub(crate) async fn metrics(request: HttpRequest, state: Data<AdminState>) -> Re
     if !is_local(&request) {
         caller(&request, Scope::Viewer)?;
     }
-    let body = render(state.running()?, state.requests());
+    let body = collect(state.running()?, state.requests()).into_text();
     Ok(HttpResponse::Ok().content_type(CONTENT_TYPE).body(body))
 }
 

@@ -197,13 +197,16 @@ impl TraceBook {
         }
     }
 
-    /// Gives a step to each trace that it belongs to.
-    pub(super) fn take(&mut self, step: &TraceStep) {
+    /// Gives a step to each trace that it belongs to. Returns true if there was one.
+    pub(super) fn take(&mut self, step: &TraceStep) -> bool {
+        let mut belongs = false;
         for trace in self.traces.iter_mut().filter(|trace| trace.ended.is_none()) {
             if trace.wants(step) {
+                belongs = true;
                 trace.push(step.clone());
             }
         }
+        belongs
     }
 
     /// Ends the traces whose time is over. Returns true if there were some.

@@ -150,7 +150,9 @@ mod tests {
         };
         let number = traces.book().begin(Instant::ZERO, order).expect("room");
         traces.book().note_told(number);
-        steps.iter().for_each(|step| traces.book().take(step));
+        steps.iter().for_each(|step| {
+            traces.book().take(step);
+        });
         traces
     }
 

@@ -221,7 +221,11 @@ async fn collect(state: State, mut from: Receiver<TraceStep>) {
             Ok(0) => return,
             Ok(_) => {
                 let mut book = traces.book();
-                steps.drain(..).for_each(|step| book.take(&step));
+                for step in steps.drain(..) {
+                    if book.take(&step) {
+                        observer.statistics().export_step(step);
+                    }
+                }
                 drop(book);
                 traces.lost.store(feed.lost(), Ordering::Relaxed);
                 traces.changed.notify_waiters();

@@ -1,48 +1,16 @@
-//! The connections to the HTTP service: HTTP/1.1 with keep-alive, over TCP or TLS.
-//!
-//! hyper does the protocol. The few connections are kept here, because a pool of hyper-util brings
-//! redirects, HTTP/2 and a dozen crates that nobody needs for one service.
+//! The HTTP service that decides about logins, as the service that requests go to.
 
 use super::http_service::{HttpFailure, HttpReply, HttpSetupError};
-use crate::auth::http::answer::LARGEST_ANSWER;
 use crate::auth::http::headers::HttpHeaders;
-use crate::clock;
 use crate::config::ServiceUrl;
-use crate::net::tls::client::client_config;
-use crate::time::Instant;
+use crate::http_client::{self, RequestError, TargetError};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{Builder, SendRequest};
-use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
-use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
 use std::fmt;
-use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
-/// The largest header of an answer in bytes. hyper reads in steps of at least 8 KiB.
-const LARGEST_HEADER: usize = 32 << 10;
-
-/// The time after which an unused connection is not used again. Services usually close theirs
-/// after 60 seconds and more.
-const IDLE: Duration = Duration::from_secs(30);
-
 /// One service, with its connections.
-pub(crate) struct HttpTarget {
-    url: ServiceUrl,
-    headers: HeaderMap,
-    /// `None` for plain TCP.
-    tls: Option<(TlsConnector, ServerName<'static>)>,
-    /// Connections without a request, the last used at the end.
-    idle: Mutex<Vec<(Instant, SendRequest<Full<Bytes>>)>>,
-}
+pub(crate) struct HttpTarget(http_client::HttpTarget);
 
 impl HttpTarget {
     /// Returns the service at `url`. `ca` has the authorities that its certificate may come from;
@@ -55,129 +23,30 @@ impl HttpTarget {
         ca: Option<&Path>,
         headers: &HttpHeaders,
     ) -> Result<HttpTarget, HttpSetupError> {
-        let tls = match url.is_tls {
-            true => {
-                let name = ServerName::try_from(url.host.to_string()).map_err(|_| HttpSetupError::Name)?;
-                let mut config = client_config(ca, None).map_err(HttpSetupError::Ca)?;
-                Arc::make_mut(&mut config).alpn_protocols = vec![b"http/1.1".to_vec()];
-                Some((TlsConnector::from(config), name))
-            }
-            false => None,
-        };
-        let headers = header_map(&url, headers).ok_or(HttpSetupError::Name)?;
-        Ok(HttpTarget { url, headers, tls, idle: Mutex::default() })
+        let target = http_client::HttpTarget::new(url, ca, headers, "application/json");
+        target.map(HttpTarget).map_err(|error| match error {
+            TargetError::Ca(error) => HttpSetupError::Ca(error),
+            TargetError::Name => HttpSetupError::Name,
+        })
     }
 
-    /// Sends a body, and returns the status and the body of the answer. An idle connection may have
-    /// been closed by the service meanwhile. Then the request is sent again on a new one, which
-    /// does no harm: it only asks.
+    /// Sends a body, and returns the status and the body of the answer. A request that comes twice
+    /// does no harm, because it only asks.
     ///
     /// # Errors
     /// There is no answer, or it is too large. Never times out: the caller bounds the time.
     pub(super) async fn ask(&self, body: Zeroizing<Vec<u8>>) -> Result<HttpReply, HttpFailure> {
-        let body = Bytes::from_owner(body);
-        while let Some(mut sender) = self.take_idle() {
-            if sender.ready().await.is_err() {
-                continue;
-            }
-            match sender.send_request(self.request(body.clone())).await {
-                Ok(response) => return self.read(response, sender).await,
-                Err(_) => break,
-            }
-        }
-        let mut sender = self.connect().await?;
-        let response = sender.send_request(self.request(body)).await.map_err(broken)?;
-        self.read(response, sender).await
-    }
-
-    fn request(&self, body: Bytes) -> Request<Full<Bytes>> {
-        let mut request = Request::new(Full::new(body));
-        *request.method_mut() = hyper::Method::POST;
-        // The configuration has checked the URL. A target that hyper refuses is sent as `/`.
-        *request.uri_mut() = self.url.target.parse().unwrap_or_default();
-        *request.headers_mut() = self.headers.clone();
-        request
-    }
-
-    /// Reads the body of an answer, and keeps the connection for the next request.
-    async fn read(
-        &self,
-        response: Response<Incoming>,
-        sender: SendRequest<Full<Bytes>>,
-    ) -> Result<HttpReply, HttpFailure> {
-        let status = response.status().as_u16();
-        let body = Limited::new(response.into_body(), LARGEST_ANSWER).collect().await;
-        let body = body.map_err(|error| match error.downcast::<hyper::Error>() {
-            Ok(error) => broken(*error),
-            Err(_) => HttpFailure::TooLarge,
+        let reply = self.0.ask(Bytes::from_owner(body)).await;
+        let reply = reply.map_err(|error| match error {
+            RequestError::Tls(_) => HttpFailure::Request(format!("{error} (auth.http_ca)")),
+            _ => HttpFailure::Request(error.to_string()),
         })?;
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = clock::now();
-        idle.retain(|(since, sender)| *since + IDLE > now && !sender.is_closed());
-        idle.push((now, sender));
-        Ok(HttpReply { status, body: body.to_bytes() })
-    }
-
-    fn take_idle(&self) -> Option<SendRequest<Full<Bytes>>> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let (since, sender) = idle.pop()?;
-        if since + IDLE > clock::now() {
-            return Some(sender);
-        }
-        // All others are older.
-        idle.clear();
-        None
-    }
-
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, HttpFailure> {
-        let stream =
-            TcpStream::connect((&*self.url.host, self.url.port)).await.map_err(HttpFailure::Connect)?;
-        stream.set_nodelay(true).map_err(HttpFailure::Connect)?;
-        match &self.tls {
-            Some((connector, name)) => {
-                let stream = connector.connect(name.clone(), stream).await.map_err(HttpFailure::Tls)?;
-                handshake(stream).await
-            }
-            None => handshake(stream).await,
-        }
+        Ok(HttpReply { status: reply.status, body: reply.body })
     }
 }
 
 impl fmt::Display for HttpTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.url.fmt(f)
+        self.0.fmt(f)
     }
-}
-
-/// Starts HTTP on a stream. The task that carries it ends with the stream, or with its sender.
-async fn handshake<S>(stream: S) -> Result<SendRequest<Full<Bytes>>, HttpFailure>
-where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-{
-    let (sender, connection) =
-        Builder::new().max_buf_size(LARGEST_HEADER).handshake(TokioIo::new(stream)).await.map_err(broken)?;
-    tokio::spawn(async {
-        // The request on this connection gets the error, too.
-        drop(connection.await);
-    });
-    Ok(sender)
-}
-
-fn broken(error: hyper::Error) -> HttpFailure {
-    HttpFailure::Broken(io::Error::other(error))
-}
-
-/// Returns all headers of a request; `None` for an invalid header value, which the configuration
-/// prevents.
-fn header_map(url: &ServiceUrl, headers: &HttpHeaders) -> Option<HeaderMap> {
-    let mut map = HeaderMap::new();
-    map.insert(HOST, HeaderValue::from_str(&url.authority).ok()?);
-    map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    map.insert(USER_AGENT, HeaderValue::from_static(concat!("homing/", env!("CARGO_PKG_VERSION"))));
-    for (name, value) in headers.iter() {
-        let mut value = HeaderValue::from_str(value).ok()?;
-        value.set_sensitive(true);
-        map.append(HeaderName::from_bytes(name.as_bytes()).ok()?, value);
-    }
-    Some(map)
 }

@@ -79,14 +79,9 @@ pub(super) struct HttpReply {
 #[derive(Debug, thiserror::Error)]
 #[cfg_attr(not(feature = "http-auth"), expect(dead_code, reason = "no connection is ever made"))]
 pub(super) enum HttpFailure {
-    #[error("cannot connect: {0}")]
-    Connect(io::Error),
-    #[error("the TLS handshake failed: {0} (auth.http_ca)")]
-    Tls(io::Error),
-    #[error("the connection failed: {0}")]
-    Broken(io::Error),
-    #[error("its answer is larger than 64 KiB")]
-    TooLarge,
+    /// With the reason.
+    #[error("{0}")]
+    Request(String),
     #[error("no answer within {} ms (auth.http_timeout, auth.timeout)", .0.as_millis())]
     Timeout(Duration),
     #[error("{0}")]

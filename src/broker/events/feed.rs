@@ -27,7 +27,7 @@ impl<T> Feed<T> {
     }
 
     /// Offers a record, which is made only if somebody listens and there is room.
-    pub(super) fn offer(&self, record: impl FnOnce() -> T) {
+    pub fn offer(&self, record: impl FnOnce() -> T) {
         match self.to.get().map(Sender::try_reserve) {
             Some(Ok(room)) => room.send(record()),
             Some(Err(_)) => self.add_lost(1),

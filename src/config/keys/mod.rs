@@ -21,6 +21,7 @@ mod limits;
 mod listeners;
 mod log;
 mod network;
+mod otlp;
 mod paths;
 pub(in crate::config) mod redelivery;
 mod runtime;
@@ -43,6 +44,7 @@ pub use keep_alive::KeepAlive;
 pub use limits::Limits;
 pub use log::Log;
 pub use network::Network;
+pub use otlp::Otlp;
 pub use redelivery::Redelivery;
 pub use runtime::Runtime;
 pub use store::Store;
@@ -62,6 +64,7 @@ configuration! {
     sys: Sys,
     log: Log,
     admin: Admin,
+    otlp: Otlp,
     listeners: Vec<Listener>,
     slo: Vec<Objective>,
 }

@@ -1,0 +1,226 @@
+//! The connections to an HTTP service that the configuration names, such as the one that decides
+//! about logins: HTTP/1.1 with keep-alive, over TCP or TLS.
+//!
+//! hyper does the protocol. The few connections are kept here, because a pool of hyper-util brings
+//! redirects, HTTP/2 and a dozen crates that nobody needs for one service.
+
+use crate::auth::http::answer::LARGEST_ANSWER;
+use crate::auth::http::headers::HttpHeaders;
+use crate::clock;
+use crate::config::ServiceUrl;
+use crate::net::tls::client::client_config;
+use crate::net::tls::config_error::TlsConfigError;
+use crate::time::Instant;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{Builder, SendRequest};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// The largest header of an answer in bytes. hyper reads in steps of at least 8 KiB.
+const LARGEST_HEADER: usize = 32 << 10;
+
+/// The time after which an unused connection is not used again. Services usually close theirs
+/// after 60 seconds and more.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// The reasons why a service cannot be asked at all.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// The authorities cannot be used.
+    #[error("{0}")]
+    Ca(TlsConfigError),
+    /// The host, or a header, is not written as HTTP and TLS need it.
+    #[error("the host is no name or address that a certificate can have")]
+    Name,
+}
+
+/// The reason why a request got no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    #[error("cannot connect: {0}")]
+    Connect(io::Error),
+    #[error("the TLS handshake failed: {0}")]
+    Tls(io::Error),
+    #[error("the connection failed: {0}")]
+    Broken(io::Error),
+    #[error("its answer is larger than 64 KiB")]
+    TooLarge,
+}
+
+/// The answer of a service as it came.
+pub(crate) struct HttpReply {
+    pub(crate) status: u16,
+    /// The value of Retry-After in seconds, if there is one.
+    #[cfg(feature = "otlp")]
+    pub(crate) retry_after: Option<u64>,
+    pub(crate) body: Bytes,
+}
+
+/// One service, with its connections.
+pub(crate) struct HttpTarget {
+    url: ServiceUrl,
+    headers: HeaderMap,
+    /// `None` for plain TCP.
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    /// Connections without a request, the last used at the end.
+    idle: Mutex<Vec<(Instant, SendRequest<Full<Bytes>>)>>,
+}
+
+impl HttpTarget {
+    /// Returns the service at `url`, which gets bodies of this type. `ca` has the authorities that
+    /// its certificate may come from; without it those of the system count.
+    ///
+    /// # Errors
+    /// The authorities cannot be read, or the host is no name that a certificate can have.
+    pub(crate) fn new(
+        url: ServiceUrl,
+        ca: Option<&Path>,
+        headers: &HttpHeaders,
+        content_type: &'static str,
+    ) -> Result<HttpTarget, TargetError> {
+        let tls = match url.is_tls {
+            true => {
+                let name = ServerName::try_from(url.host.to_string()).map_err(|_| TargetError::Name)?;
+                let mut config = client_config(ca, None).map_err(TargetError::Ca)?;
+                Arc::make_mut(&mut config).alpn_protocols = vec![b"http/1.1".to_vec()];
+                Some((TlsConnector::from(config), name))
+            }
+            false => None,
+        };
+        let headers = header_map(&url, headers, content_type).ok_or(TargetError::Name)?;
+        Ok(HttpTarget { url, headers, tls, idle: Mutex::default() })
+    }
+
+    /// Sends a body to the path of the URL, and returns the status and the body of the answer. An
+    /// idle connection may have been closed by the service meanwhile. Then the request is sent
+    /// again on a new one, so a request must do no harm if it comes twice.
+    ///
+    /// # Errors
+    /// There is no answer, or it is too large. Never times out: the caller bounds the time.
+    pub(crate) async fn ask(&self, body: Bytes) -> Result<HttpReply, RequestError> {
+        while let Some(mut sender) = self.take_idle() {
+            if sender.ready().await.is_err() {
+                continue;
+            }
+            match sender.send_request(self.request(body.clone())).await {
+                Ok(response) => return self.read(response, sender).await,
+                Err(_) => break,
+            }
+        }
+        let mut sender = self.connect().await?;
+        let response = sender.send_request(self.request(body)).await.map_err(broken)?;
+        self.read(response, sender).await
+    }
+
+    fn request(&self, body: Bytes) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = hyper::Method::POST;
+        // The configuration has checked the URL. A target that hyper refuses is sent as `/`.
+        *request.uri_mut() = self.url.target.parse().unwrap_or_default();
+        *request.headers_mut() = self.headers.clone();
+        request
+    }
+
+    /// Reads the body of an answer, and keeps the connection for the next request.
+    async fn read(
+        &self,
+        response: Response<Incoming>,
+        sender: SendRequest<Full<Bytes>>,
+    ) -> Result<HttpReply, RequestError> {
+        let status = response.status().as_u16();
+        #[cfg(feature = "otlp")]
+        let retry_after = response
+            .headers()
+            .get(hyper::header::RETRY_AFTER)
+            .and_then(|value| value.to_str().ok()?.parse().ok());
+        let body = Limited::new(response.into_body(), LARGEST_ANSWER).collect().await;
+        let body = body.map_err(|error| match error.downcast::<hyper::Error>() {
+            Ok(error) => broken(*error),
+            Err(_) => RequestError::TooLarge,
+        })?;
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = clock::now();
+        idle.retain(|(since, sender)| *since + IDLE > now && !sender.is_closed());
+        idle.push((now, sender));
+        Ok(HttpReply {
+            status,
+            #[cfg(feature = "otlp")]
+            retry_after,
+            body: body.to_bytes(),
+        })
+    }
+
+    fn take_idle(&self) -> Option<SendRequest<Full<Bytes>>> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, sender) = idle.pop()?;
+        if since + IDLE > clock::now() {
+            return Some(sender);
+        }
+        // All others are older.
+        idle.clear();
+        None
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, RequestError> {
+        let stream =
+            TcpStream::connect((&*self.url.host, self.url.port)).await.map_err(RequestError::Connect)?;
+        stream.set_nodelay(true).map_err(RequestError::Connect)?;
+        match &self.tls {
+            Some((connector, name)) => {
+                let stream = connector.connect(name.clone(), stream).await.map_err(RequestError::Tls)?;
+                handshake(stream).await
+            }
+            None => handshake(stream).await,
+        }
+    }
+}
+
+impl fmt::Display for HttpTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.url.fmt(f)
+    }
+}
+
+/// Starts HTTP on a stream. The task that carries it ends with the stream, or with its sender.
+async fn handshake<S>(stream: S) -> Result<SendRequest<Full<Bytes>>, RequestError>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) =
+        Builder::new().max_buf_size(LARGEST_HEADER).handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    tokio::spawn(async {
+        // The request on this connection gets the error, too.
+        drop(connection.await);
+    });
+    Ok(sender)
+}
+
+fn broken(error: hyper::Error) -> RequestError {
+    RequestError::Broken(io::Error::other(error))
+}
+
+/// Returns all headers of a request; `None` for an invalid header value, which the configuration
+/// prevents.
+fn header_map(url: &ServiceUrl, headers: &HttpHeaders, content_type: &'static str) -> Option<HeaderMap> {
+    let mut map = HeaderMap::new();
+    map.insert(HOST, HeaderValue::from_str(&url.authority).ok()?);
+    map.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    map.insert(USER_AGENT, HeaderValue::from_static(concat!("homing/", env!("CARGO_PKG_VERSION"))));
+    for (name, value) in headers.iter() {
+        let mut value = HeaderValue::from_str(value).ok()?;
+        value.set_sensitive(true);
+        map.append(HeaderName::from_bytes(name.as_bytes()).ok()?, value);
+    }
+    Some(map)
+}
