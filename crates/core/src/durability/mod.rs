@@ -4,7 +4,7 @@
 //! | file | concern |
 //! |---|---|
 //! | [`gates`] | acknowledgements, tickets, packets and page requests that wait for a commit |
-//! | [`publication`] | a message on its way in one shard, with its body and its transaction |
+//! | `publication` | a message on its way in one shard, with its body and its transaction |
 //! | `transaction` | publications that several shards commit together or not at all |
 //! | `session_records` | the record of one delivery to a stored session |
 //! | [`read_requests`] | requests to read back from the store |

@@ -13,7 +13,7 @@
 //! others hold less. When all letters together exceed a bound, the shards above their part drop
 //! their oldest letters: at once if the new letter is their own, else at their housekeeping. The
 //! part is one letter at least. Otherwise, under a bound below the number of shards, a shard would
-//! drop its newest letter while another shard keeps older ones. A shard drops [`DROPPED_AT_ONCE`]
+//! drop its newest letter while another shard keeps older ones. A shard drops `DROPPED_AT_ONCE`
 //! letters at once at most. The housekeeping of each second continues.
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};

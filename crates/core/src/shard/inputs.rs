@@ -306,7 +306,7 @@ impl Shard {
     }
 
     /// Returns the growth of this shard's partial packets, in bytes, since
-    /// [`Self::report_partial`], of the pot that has grown more. May be negative.
+    /// [`Input::ReportPartial`], of the pot that has grown more. May be negative.
     pub fn unreported_partial(&self) -> i64 {
         self.core.connections.most_unreported_partial()
     }
