@@ -3,8 +3,8 @@
 use super::output::{complain, failed, say};
 use clap::Subcommand;
 use homing::config::{Config, DurabilityLevel, duration};
+use homing::store::logged::{LoggedStore, StoreOptions};
 use homing::store::sqlite::inspect::StoreInspection;
-use homing::store::sqlite::{self, Sqlite};
 use homing::store::{Moment, Store, StoreError};
 #[cfg(feature = "admin")]
 use std::path::Path;
@@ -18,8 +18,8 @@ use std::process::ExitCode;
 pub(crate) fn open_store(config: &Config) -> Result<Option<Box<dyn Store>>, StoreError> {
     let Some(directory) = data_directory(config) else { return Ok(None) };
     let (durability, size_limit) = (config.store.durability, config.store.largest_size());
-    let options = sqlite::SqliteOptions { durability, size_limit };
-    Ok(Some(Box::new(Sqlite::open(&directory, options)?)))
+    let options = StoreOptions { durability, size_limit };
+    Ok(Some(Box::new(LoggedStore::open(&directory, options)?)))
 }
 
 /// Returns the directory of the store; `None` with `store.durability = "none"`.

@@ -1,7 +1,7 @@
 //! What every store does, whatever it keeps things in.
 
+use super::logged::{LoggedStore, StoreOptions};
 use super::memory_store::{Image, Memory};
-use super::sqlite::{self, Sqlite};
 use super::{Boot, Moment, Store, ViewedEntry};
 use crate::config::DurabilityLevel;
 use crate::mqtt::charge::Charge;
@@ -31,19 +31,19 @@ pub(super) trait Reopen {
 /// A directory of its own, deleted with the test.
 pub(super) struct InFile {
     pub directory: tempfile::TempDir,
-    pub options: sqlite::SqliteOptions,
+    pub options: StoreOptions,
 }
 
 impl Default for InFile {
     fn default() -> InFile {
-        let options = sqlite::SqliteOptions { durability: DurabilityLevel::Commit, size_limit: None };
+        let options = StoreOptions { durability: DurabilityLevel::Commit, size_limit: None };
         InFile { directory: tempfile::tempdir().unwrap(), options }
     }
 }
 
 impl Reopen for InFile {
     fn open(&mut self) -> Box<dyn Store> {
-        Box::new(Sqlite::open(self.directory.path(), self.options).unwrap())
+        Box::new(LoggedStore::open(self.directory.path(), self.options).unwrap())
     }
 }
 
@@ -145,7 +145,7 @@ pub(super) fn commit(store: &mut dyn Store, records: Vec<Record>) {
     let mut group = CommitGroup::default();
     records.into_iter().for_each(|record| group.fold(record));
     group.seal();
-    store.commit(&group).unwrap();
+    store.commit(&mut group).unwrap();
 }
 
 fn recover(store: &mut dyn Store, at: Moment) -> Recovered {
@@ -361,12 +361,12 @@ fn the_last_retained_message_of_a_topic_comes_back(kind: &mut dyn Reopen) {
     for record in [set("a", b"1"), set("b", b"2")] {
         group.retain(record);
     }
-    store.commit(&group).unwrap();
+    store.commit(&mut group).unwrap();
     group.clear();
     for record in [set("a", b"3"), RetainedRecord::Removed("b".into()), RetainedRecord::Removed("c".into())] {
         group.retain(record);
     }
-    store.commit(&group).unwrap();
+    store.commit(&mut group).unwrap();
     drop(store);
     let recovered = recover(&mut *kind.open(), second());
     let [only] = &recovered.retained[..] else { panic!("{:?}", recovered.retained) };
@@ -386,7 +386,7 @@ fn the_source_of_a_retained_message_comes_back(kind: &mut dyn Reopen) {
         let (source, owner) = (source.clone().map(Arc::new), Some(Owner::new("farmer", "devices")));
         group.retain(RetainedRecord::Set(RetainedMessage { message, source, owner }));
     }
-    store.commit(&group).unwrap();
+    store.commit(&mut group).unwrap();
     drop(store);
     let recovered = recover(&mut *kind.open(), second());
     let mut found: Vec<_> =

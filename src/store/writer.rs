@@ -176,12 +176,13 @@ impl Writer {
     /// # Errors
     /// Returns an error if the store's reader cannot be opened, or if the system refuses a thread.
     pub fn start(
-        store: Box<dyn Store>,
+        mut store: Box<dyn Store>,
         options: WriterOptions,
         budget: Arc<Budget>,
         on: impl Fn(WriterNotice) + Send + Sync + 'static,
     ) -> Result<Writer, StoreError> {
         let refused = |error: io::Error| StoreError::Failed(format!("a thread for the store: {error}"));
+        store.charge_to(&budget);
         let reader: Box<dyn StoreReader> = store.reader()?;
         let statistics = Arc::new(WriterStatistics::default());
         let on = Arc::new(on);

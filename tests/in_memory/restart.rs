@@ -18,7 +18,7 @@ use homing::shard::login::authentication::AuthDecision;
 use homing::shard::login::listener_terms::{ListenerRules, ListenerTerms, LiveRules};
 use homing::shard::rules::acl_files::AclFiles;
 use homing::store::coalesce::CommitGroup;
-use homing::store::sqlite::{Sqlite, SqliteOptions};
+use homing::store::logged::{LoggedStore, StoreOptions};
 use homing::store::{Moment, Store};
 use homing::time::Instant;
 use std::path::Path;
@@ -53,7 +53,7 @@ fn restarted_from(store: &mut dyn Store, before: MemoryDriver, settings: &ShardS
         let mut group = CommitGroup::default();
         batch.records.iter().cloned().for_each(|record| group.fold(record));
         group.seal();
-        store.commit(&group).expect("a new store takes everything");
+        store.commit(&mut group).expect("a new store takes everything");
     }
     let recovered = store.recover(at(1), Duration::ZERO).expect("a sound store");
     let mut after = MemoryDriver::new(settings, 1);
@@ -118,8 +118,8 @@ fn packet_ids(driver: &mut MemoryDriver, link: LinkId) -> Vec<u16> {
 /// Restarts from a file, and publishes three messages to `ann`. Returns their Packet Identifiers.
 fn first_ids(before: MemoryDriver, settings: &ShardSettings) -> (MemoryDriver, LinkId, Vec<u16>) {
     let directory = tempfile::tempdir().expect("a directory");
-    let options = SqliteOptions { durability: DurabilityLevel::None, size_limit: None };
-    let mut store = Sqlite::open(directory.path(), options).expect("a new store");
+    let options = StoreOptions { durability: DurabilityLevel::None, size_limit: None };
+    let mut store = LoggedStore::open(directory.path(), options).expect("a new store");
     let mut driver = restarted_from(&mut store, before, settings);
     let ann = enter(&mut driver, kept(Some("ann"), "ann"));
     assert!(packet_ids(&mut driver, ann).is_empty(), "nothing waits for the client");

@@ -10,7 +10,7 @@ use homing::persistence::records::{
     StoredSubscription,
 };
 use homing::store::coalesce::CommitGroup;
-use homing::store::sqlite::{Sqlite, SqliteOptions};
+use homing::store::logged::{LoggedStore, StoreOptions};
 use homing::store::{Moment, Store};
 use homing::time::Instant;
 use std::net::TcpListener;
@@ -65,9 +65,9 @@ fn entry(number: u64, flight: Option<Flight>) -> Record {
 }
 
 /// A store with two sessions, of which one has a queue; held open, as by a broker.
-fn opened(directory: &Path) -> Sqlite {
+fn opened(directory: &Path) -> LoggedStore {
     let mut store =
-        Sqlite::open(directory, SqliteOptions { durability: DurabilityLevel::Commit, size_limit: None })
+        LoggedStore::open(directory, StoreOptions { durability: DurabilityLevel::Commit, size_limit: None })
             .expect("opened");
     store.recover(Moment::now(), Duration::ZERO).expect("recovered");
     let parts = Parts {
@@ -96,7 +96,7 @@ fn opened(directory: &Path) -> Sqlite {
     ] {
         group.fold(record);
     }
-    store.commit(&group).expect("committed");
+    store.commit(&mut group).expect("committed");
     store
 }
 
@@ -159,9 +159,9 @@ fn backup_copies_a_store_in_use_into_a_new_file_alone() {
 
     let restored = tempfile::tempdir().expect("a directory");
     std::fs::copy(directory.path().join("copy.db"), restored.path().join("homing.db")).expect("copied");
-    let mut store = Sqlite::open(
+    let mut store = LoggedStore::open(
         restored.path(),
-        SqliteOptions { durability: DurabilityLevel::Commit, size_limit: None },
+        StoreOptions { durability: DurabilityLevel::Commit, size_limit: None },
     )
     .expect("opened");
     let recovered = store.recover(Moment::now(), Duration::ZERO).expect("recovered");

@@ -232,7 +232,7 @@ impl World {
         let Some(Disk { writer, memory }) = &mut self.disk else { return };
         writer.blocked = false;
         if !writer.group.is_empty() {
-            memory.commit(&writer.group).expect("memory does not fail");
+            memory.commit(&mut writer.group).expect("memory does not fail");
         }
         writer.group.clear();
         let waiters = std::mem::take(&mut writer.waiters);

@@ -119,7 +119,7 @@ impl Store for Memory {
         Ok(())
     }
 
-    fn commit(&mut self, group: &CommitGroup) -> Result<(), StoreError> {
+    fn commit(&mut self, group: &mut CommitGroup) -> Result<(), StoreError> {
         let (mut image, now) = (self.lock(), self.opened);
         image.highest_number = image.highest_number.max(group.highest_number());
         for record in group.retained() {

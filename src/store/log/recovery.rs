@@ -1,0 +1,349 @@
+//! What a start finds in the log.
+//!
+//! The frames behind the position of the database are read in their order, each checked against its
+//! digest and its predecessor. The log ends where there is no frame any more. Bytes there that are
+//! no frame are what a crash left of the last one, which nobody acknowledged: they are overwritten,
+//! and logged. If a frame behind them says that everything before it was forced to the disk, they
+//! are a damage, and the start is refused: a message that was acknowledged would be missing.
+
+use super::segment::{HEADER, Segment, SegmentHeader, Tail, end_before, read_header};
+use super::{Log, Older, create, failed, log_in, path_of, reserve_in, sync};
+use crate::store::StoreError;
+use crate::store::frame::{Digest, Frame, FrameError, LEAST, MAGIC, check, decode};
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use tracing::warn;
+
+/// The place in the log up to which the database has everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// The identifier of the log; `None` if the database has none yet.
+    pub id: Option<u64>,
+    /// The position of the last frame that the database has; 0 for none.
+    pub position: u64,
+    /// The digest of that frame.
+    pub digest: Digest,
+}
+
+/// A log that was read, and is not written to yet.
+#[derive(Debug)]
+pub struct Scan {
+    directory: PathBuf,
+    applied: Applied,
+    /// The files of the log, in order.
+    files: Vec<Found>,
+    position: u64,
+    digest: Digest,
+    /// Where the last file goes on.
+    tail: Tail,
+    /// The last file has bytes behind its end that must not be taken for frames later.
+    is_torn: bool,
+}
+
+#[derive(Debug)]
+struct Found {
+    path: PathBuf,
+    /// The last position in the file.
+    last: u64,
+    size: u64,
+}
+
+/// A file that is being read.
+struct File<'a> {
+    path: &'a Path,
+    bytes: &'a [u8],
+    header: SegmentHeader,
+    /// The first position of the next file; `None` for the last one.
+    next: Option<u64>,
+}
+
+/// Reads the frames of a data directory behind the database, and calls `each` with each of them in
+/// order. Changes nothing.
+///
+/// # Errors
+/// A frame or a file is missing or broken. The text names file and offset, and the command that
+/// goes on without the rest. Or `each` failed.
+pub fn scan(
+    data: &Path,
+    applied: Applied,
+    mut each: impl FnMut(Frame) -> Result<(), StoreError>,
+) -> Result<Scan, StoreError> {
+    let directory = log_in(data);
+    let paths = segments_in(&directory)?;
+    let mut scan = Scan {
+        directory,
+        applied,
+        files: Vec::new(),
+        position: applied.position,
+        digest: applied.digest,
+        tail: Tail { at: HEADER, size: 0 },
+        is_torn: false,
+    };
+    if applied.id.is_none() {
+        paths.iter().try_for_each(|(first, path)| scan.refuse_frames(*first, path))?;
+        return Ok(scan);
+    }
+    // True if the file before has an end, so that another file must follow.
+    let mut is_ended = false;
+    for (at, (first, path)) in paths.iter().enumerate() {
+        let next = paths.get(at + 1).map(|(first, _)| *first);
+        let bytes = fs::read(path).map_err(|error| failed(path, &error))?;
+        let header = match read_header(&bytes) {
+            Ok(header) if header.first == *first => header,
+            // A crash came before the header of the next file was on the disk.
+            _ if next.is_none() && !is_ended && at > 0 => break,
+            Ok(_) => return Err(broken(path, 0, "its header names another position", *first)),
+            Err(why) => return Err(broken(path, 0, &why, *first)),
+        };
+        if Some(header.id) != applied.id {
+            return Err(scan.of_another_database());
+        }
+        if let Some(next) = next.filter(|next| *next <= applied.position + 1) {
+            // The database has everything that is in the file.
+            scan.files.push(Found { path: path.clone(), last: next - 1, size: bytes.len() as u64 });
+            is_ended = true;
+            continue;
+        }
+        is_ended = scan.read_file(&File { path, bytes: &bytes, header, next }, &mut each)?;
+    }
+    scan.check_end(is_ended)?;
+    Ok(scan)
+}
+
+impl Scan {
+    /// Returns the position of the last frame.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Reads the frames of a file. Returns true if it has an end, so that there must be a next one.
+    fn read_file(
+        &mut self,
+        file: &File<'_>,
+        each: &mut impl FnMut(Frame) -> Result<(), StoreError>,
+    ) -> Result<bool, StoreError> {
+        let File { path, bytes, header, .. } = *file;
+        self.check_first(path, header.first)?;
+        let (mut at, mut last, mut digest) = (HEADER as usize, header.first - 1, header.predecessor);
+        loop {
+            let rest = bytes.get(at..).unwrap_or_default();
+            let found = check(rest);
+            match found {
+                Ok((frame, head, own)) if head.position == last + 1 => {
+                    if head.predecessor != digest {
+                        return Err(broken(path, at, "the frame does not follow the one before", last + 1));
+                    }
+                    (last, digest) = (head.position, own);
+                    if last == self.applied.position && digest != self.applied.digest {
+                        return Err(self.of_another_database());
+                    }
+                    if last > self.applied.position {
+                        let why = |error: FrameError| broken(path, at, &error.to_string(), last);
+                        each(decode(frame).map_err(why)?)?;
+                        (self.position, self.digest) = (last, digest);
+                    }
+                    at += frame.len().next_multiple_of(8);
+                    continue;
+                }
+                Err(error @ (FrameError::Version(_) | FrameError::Content(_))) => {
+                    return Err(broken(path, at, &error.to_string(), last + 1));
+                }
+                _ => {}
+            }
+            self.files.push(Found { path: path.to_owned(), last, size: bytes.len() as u64 });
+            self.tail = Tail { at: at as u64, size: bytes.len() as u64 };
+            if rest.starts_with(&end_before(last + 1)) {
+                return Ok(true);
+            }
+            self.look_behind(file, at, last + 1, found.is_err())?;
+            return Ok(false);
+        }
+    }
+
+    /// Checks that a file begins where the one before it ended, or not behind the database.
+    fn check_first(&self, path: &Path, first: u64) -> Result<(), StoreError> {
+        let end = self.files.last().map_or(self.applied.position, |file| file.last);
+        if first == end + 1 || self.files.is_empty() && first <= end {
+            return Ok(());
+        }
+        let directory = self.directory.display();
+        Err(StoreError::Failed(format!(
+            "{directory}: the file with position {} is missing, and {} comes next; bring it back from a copy, or go on \
+             without it and all that follows: homing store cut --at {end}",
+            end + 1,
+            path.display(),
+        )))
+    }
+
+    /// Looks at what is behind the last frame of a file that has no end. `is_no_frame` is true if
+    /// the bytes there are not a whole frame.
+    fn look_behind(
+        &mut self,
+        file: &File<'_>,
+        at: usize,
+        expected: u64,
+        is_no_frame: bool,
+    ) -> Result<(), StoreError> {
+        let File { path, bytes, next, .. } = *file;
+        if let Some(next) = next.filter(|next| *next != expected) {
+            let what = format!("a frame is broken, and the next file begins with position {next}");
+            return Err(broken(path, at, &what, expected));
+        }
+        let is_begun = is_no_frame
+            && bytes
+                .get(at..at + LEAST)
+                .is_some_and(|rest| rest[..4] == MAGIC && rest[24..32] == expected.to_le_bytes());
+        let mut later = 0;
+        let mut place = at + 8;
+        while let Some(rest) = bytes.get(place..).filter(|rest| rest.len() >= LEAST) {
+            place += 8;
+            if rest[..4] != MAGIC {
+                continue;
+            }
+            let Some((_, head, _)) = check(rest).ok().filter(|(_, head, _)| head.position > expected) else {
+                continue;
+            };
+            if head.synced >= expected {
+                let what = format!("a frame is broken, and a sound one is behind it at byte {}", place - 8);
+                return Err(broken(path, at, &what, expected));
+            }
+            later += 1;
+        }
+        self.is_torn = next.is_none() && (is_begun || later > 0);
+        if self.is_torn {
+            warn!(
+                event = "store.log_cut",
+                file = %path.display(),
+                offset = at,
+                frames = later + u32::from(is_begun),
+                "the log ends in a part of a frame, as after a crash: nobody got an acknowledgement for it, and it is cut off"
+            );
+        }
+        Ok(())
+    }
+
+    /// Checks that nothing is missing at the end of the log.
+    fn check_end(&self, is_ended: bool) -> Result<(), StoreError> {
+        let directory = self.directory.display();
+        let (what, end) = match self.files.last() {
+            None => ("it has no file, and the database needs its log".to_owned(), self.applied.position),
+            Some(last) if is_ended => {
+                (format!("the file that follows {} is missing", last.path.display()), last.last)
+            }
+            Some(_) => return Ok(()),
+        };
+        Err(StoreError::Failed(format!(
+            "{directory}: {what}; bring it back from a copy, or go on without it: homing store cut --at {end}"
+        )))
+    }
+
+    /// Checks that a file beside a database without a log has no frames. The first start makes such
+    /// files, and a crash may come before the database knows of them.
+    fn refuse_frames(&self, first: u64, path: &Path) -> Result<(), StoreError> {
+        let bytes = fs::read(path).map_err(|error| failed(path, &error))?;
+        let frames = bytes.get(HEADER as usize..).unwrap_or_default();
+        match check(frames) {
+            Ok((_, head, _)) if head.position == first => Err(self.of_another_database()),
+            _ => Ok(()),
+        }
+    }
+
+    fn of_another_database(&self) -> StoreError {
+        StoreError::Failed(format!(
+            "{} is the log of another database: move it away if the database is a backup, or bring back the database that \
+             was beside it",
+            self.directory.display()
+        ))
+    }
+
+    /// Opens the log for writing. `new_id` is its identifier if the database has none yet.
+    ///
+    /// # Errors
+    /// - [`StoreError::Full`]: the disk has no room for the first file.
+    /// - [`StoreError::Failed`]: a file cannot be written.
+    pub fn open(self, segment_size: u64, new_id: u64) -> Result<Log, StoreError> {
+        let Scan { directory, applied, mut files, position, digest, tail, is_torn } = self;
+        if !directory.exists() {
+            let made = DirBuilder::new().mode(0o700).create(&directory);
+            made.map_err(|error| failed(&directory, &error))?;
+            let data = directory.parent().unwrap_or(Path::new("."));
+            sync(data).map_err(|error| failed(data, &error))?;
+        }
+        // A log that ends before the database is left as it is: the database has everything.
+        let last = files.pop_if(|last| last.last == position);
+        for (_, path) in segments_in(&directory)? {
+            let is_it = |file: &Found| file.path == path;
+            if !files.iter().any(is_it) && !last.as_ref().is_some_and(is_it) {
+                // What a crash left of a file without frames.
+                fs::remove_file(&path).map_err(|error| failed(&path, &error))?;
+            }
+        }
+        let id = applied.id.unwrap_or(new_id);
+        let active = match last {
+            Some(last) => {
+                let segment = Segment::open(last.path, tail)?;
+                if is_torn {
+                    segment.wipe_rest()?;
+                }
+                segment
+            }
+            None => {
+                let path = path_of(&directory, position + 1);
+                if !create(&path, segment_size)? {
+                    return Err(StoreError::Full(format!("{}: no room for the log", path.display())));
+                }
+                Segment::begin(path, segment_size, id, position + 1, digest)?
+            }
+        };
+        let older = |file: Found| Older { path: file.path, last: file.last, size: file.size };
+        let older = files.into_iter().map(older).collect();
+        let reserve = reserve_in(&directory);
+        let has_reserve = fs::metadata(&reserve).is_ok_and(|file| file.len() == segment_size);
+        let mut log = Log {
+            directory,
+            id,
+            segment_size,
+            active,
+            older,
+            free: None,
+            has_reserve,
+            position,
+            digest,
+            synced: position,
+        };
+        log.restore_reserve()?;
+        sync(&log.directory).map_err(|error| failed(&log.directory, &error))?;
+        Ok(log)
+    }
+}
+
+/// Returns the files of the log in the order of their first positions.
+fn segments_in(directory: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(directory, &error)),
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|error| failed(directory, &error))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if let Some(first) = name.strip_suffix(".log").and_then(|first| first.parse().ok()) {
+            paths.push((first, path));
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// Returns the refusal to start with a broken frame or file. `position` is that of the first frame
+/// that is not sound.
+fn broken(path: &Path, at: usize, what: &str, position: u64) -> StoreError {
+    StoreError::Failed(format!(
+        "{}: byte {at}: {what}; bring the file back from a copy, or go on without position {position} and all that \
+         follows: homing store cut --at {}",
+        path.display(),
+        position.saturating_sub(1),
+    ))
+}

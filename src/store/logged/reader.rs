@@ -1,0 +1,77 @@
+//! Reads messages back: from memory if the database does not have them yet, and else from the
+//! database.
+
+use super::unapplied::{Lookup, Unapplied};
+use crate::operators::stored::StoredPlace;
+use crate::operators::wanted::Wanted;
+use crate::persistence::records::{BodyNumber, DelayedNumber, EntryNumber, ReadEntry, StoredDelayed};
+use crate::store::{StoreError, StoreReader, ViewedEntry};
+use crate::time::Instant;
+use std::sync::Arc;
+
+/// A reader of the store, for one thread.
+pub(super) struct LoggedReader {
+    database: Box<dyn StoreReader>,
+    unapplied: Arc<Unapplied>,
+}
+
+impl LoggedReader {
+    pub(super) fn new(database: Box<dyn StoreReader>, unapplied: Arc<Unapplied>) -> LoggedReader {
+        LoggedReader { database, unapplied }
+    }
+}
+
+impl StoreReader for LoggedReader {
+    /// A page mostly has messages that came long ago, or messages that came just now. Neither waits
+    /// for the database to be written.
+    fn entries(&mut self, wanted: &[(EntryNumber, BodyNumber)]) -> Result<Vec<ReadEntry>, StoreError> {
+        let (in_memory, in_database) = match self.unapplied.look(wanted) {
+            Lookup::Found { in_memory, in_database } => (in_memory, in_database),
+            Lookup::Apart => {
+                self.unapplied.await_applied()?;
+                return self.database.entries(wanted);
+            }
+        };
+        if in_memory.is_empty() {
+            let all = in_database.len() == wanted.len();
+            let left: Vec<_> =
+                if all { Vec::new() } else { in_database.iter().map(|at| wanted[*at]).collect() };
+            return self.database.entries(if all { wanted } else { &left });
+        }
+        // After the look: what was not in memory then is in the database now, or gone.
+        let left: Vec<_> = in_database.iter().map(|at| wanted[*at]).collect();
+        let read = if left.is_empty() { Vec::new() } else { self.database.entries(&left)? };
+        let mut read = read.into_iter().peekable();
+        let mut entries = Vec::with_capacity(wanted.len());
+        let mut in_memory = in_memory.into_iter().peekable();
+        for (place, (number, _)) in wanted.iter().enumerate() {
+            if let Some((_, entry)) = in_memory.next_if(|(at, _)| *at == place) {
+                entries.push(entry);
+            } else if let Some(entry) = read.next_if(|entry| entry.number == *number) {
+                entries.push(entry);
+            }
+        }
+        Ok(entries)
+    }
+
+    fn delayed(
+        &mut self,
+        from: (Instant, DelayedNumber),
+        until: Instant,
+        most: usize,
+    ) -> Result<Vec<StoredDelayed>, StoreError> {
+        self.unapplied.await_applied()?;
+        self.database.delayed(from, until, most)
+    }
+
+    fn view(
+        &mut self,
+        places: &[StoredPlace],
+        now: Instant,
+        wanted: &Wanted,
+        each: &mut dyn FnMut(ViewedEntry<'_>),
+    ) -> Result<(), StoreError> {
+        self.unapplied.await_applied()?;
+        self.database.view(places, now, wanted, each)
+    }
+}
