@@ -8,6 +8,7 @@
 //! A start reads the frames behind the database and applies them ([`super::log::recovery`]).
 
 mod apply;
+pub mod lookup;
 mod reader;
 mod unapplied;
 
@@ -134,6 +135,7 @@ impl LoggedStore {
             moment,
             next_number,
             synced: self.log.synced(),
+            log: self.log.id(),
             predecessor: self.log.digest(),
         };
         self.buffer.clear();

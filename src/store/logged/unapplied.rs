@@ -4,12 +4,11 @@
 //! There are two groups: one that grows, and one that is being applied. The lock is held for one
 //! group of the log, one take, or one page.
 
+use super::lookup::{Lookup, look};
 use crate::clock;
-use crate::mqtt::message::Message;
-use crate::persistence::records::{BodyNumber, EntryNumber, ReadEntry, Record, StoredEntry};
+use crate::persistence::records::{BodyNumber, EntryNumber};
 use crate::store::StoreError;
 use crate::store::coalesce::CommitGroup;
-use crate::store::operation::Operation;
 use crate::store::sqlite::{Figures, Mark, Sqlite};
 use crate::time::Instant;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -63,19 +62,6 @@ struct State {
 pub(super) struct Portion {
     pub group: Arc<CommitGroup>,
     pub mark: Mark,
-}
-
-/// Where the deliveries of a page are.
-pub(super) enum Lookup {
-    /// The deliveries that are in memory, by their places in the request. Those that are gone are
-    /// in neither list.
-    Found {
-        in_memory: Vec<(usize, ReadEntry)>,
-        /// The places of those that only the database can have.
-        in_database: Vec<usize>,
-    },
-    /// A delivery is in memory and its message is not. Rare: a message that was handed over.
-    Apart,
 }
 
 impl Unapplied {
@@ -198,22 +184,7 @@ impl Unapplied {
     /// Looks for the deliveries of a page.
     pub(super) fn look(&self, wanted: &[(EntryNumber, BodyNumber)]) -> Lookup {
         let state = self.lock();
-        let groups = || [Some(&state.open), state.taken.as_deref()].into_iter().flatten();
-        let (mut in_memory, mut in_database) = (Vec::new(), Vec::new());
-        for (place, (number, body)) in wanted.iter().enumerate() {
-            match groups().find_map(|group| group.on_entry(*number)).map(|operation| &operation.record) {
-                Some(Record::Entry(entry)) => match groups().find_map(|group| group.on_body(*body)) {
-                    Some(Operation { record: Record::Body { message, .. }, .. }) => {
-                        in_memory.push((place, read(entry, message)));
-                    }
-                    Some(_) => {}
-                    None => return Lookup::Apart,
-                },
-                Some(Record::EntryDone(_) | Record::EntryAcknowledged(_)) => {}
-                _ => in_database.push(place),
-            }
-        }
-        Lookup::Found { in_memory, in_database }
+        look(|| [Some(&state.open), state.taken.as_deref()].into_iter().flatten(), wanted)
     }
 
     /// Returns true if there is room for new messages. Measures again only if there was none.
@@ -319,7 +290,7 @@ impl Unapplied {
         let waited = self.work.wait_timeout_while(state, pause, is_on);
         state = waited.unwrap_or_else(PoisonError::into_inner).0;
         state.taken = None;
-        let Some(mut group) = Arc::into_inner(portion.group) else { return None };
+        let mut group = Arc::into_inner(portion.group)?;
         let file_ms = state.mark.moment.file_millis;
         let mut open = std::mem::take(&mut state.open);
         group.absorb(&mut open, file_ms);
@@ -350,16 +321,5 @@ impl State {
             Some(why) => Err(StoreError::Failed(why.clone())),
             None => Ok(()),
         }
-    }
-}
-
-fn read(entry: &StoredEntry, message: &Message) -> ReadEntry {
-    ReadEntry {
-        number: entry.number,
-        message: message.clone(),
-        qos: entry.qos,
-        retain: entry.retain,
-        ids: entry.ids.clone(),
-        share: entry.share.clone(),
     }
 }
