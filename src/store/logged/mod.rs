@@ -140,7 +140,7 @@ impl LoggedStore {
         };
         self.buffer.clear();
         let digest = put(&mut self.buffer, &head, self.time);
-        self.log.append(&self.buffer, digest, room)?;
+        self.append_or_make_room(digest, room)?;
         if self.options.durability == DurabilityLevel::Commit {
             self.log.sync()?;
         }
@@ -148,6 +148,25 @@ impl LoggedStore {
         // A frame of a large message must not keep its memory.
         self.buffer.shrink_to(4 << 20);
         Ok(Mark { position: head.position, digest, moment, next_number })
+    }
+
+    /// Appends the frame in the buffer. Without room, files that the database does not need any more
+    /// are freed first. If there are none, the reserve of the database is deleted: the next attempt
+    /// has the room.
+    fn append_or_make_room(&mut self, digest: frame::Digest, room: Room) -> Result<(), StoreError> {
+        match self.log.append(&self.buffer, digest, room) {
+            Err(StoreError::Full(_)) => {}
+            other => return other,
+        }
+        self.log.free_up_to(self.unapplied.applied())?;
+        let appended = self.log.append(&self.buffer, digest, room);
+        if matches!(appended, Err(StoreError::Full(_)))
+            && let Ok(mut database) = self.database.try_lock()
+        {
+            database.open_reserve();
+            self.unapplied.has_no_room();
+        }
+        appended
     }
 
     /// Folds a group that was appended into what the database does not have yet.

@@ -218,6 +218,11 @@ impl Unapplied {
         self.lock().figures.bytes
     }
 
+    /// Records that there is no room for new messages, until it is measured again.
+    pub(super) fn has_no_room(&self) {
+        self.lock().figures.has_room = false;
+    }
+
     pub(super) fn measured(&self, figures: Figures) {
         self.lock().figures = figures;
     }
