@@ -81,7 +81,7 @@ impl LoggedStore {
         let mut mark = database.mark()?;
         let applied = Applied { id: database.log_id()?, position: mark.position, digest: mark.digest };
         let mut group = CommitGroup::default();
-        let scanned = scan(path, applied, |frame| {
+        let scanned = scan(path, applied, None, |frame| {
             let frame::Frame { head, digest, operations, retained, copies } = frame;
             let Head { position, moment, next_number, .. } = head;
             if !copies.is_empty() {
