@@ -21,6 +21,7 @@
 //! | [`frame`] | a commit group as bytes |
 //! | [`log`] | frames in files, and what a start finds in them |
 //! | [`sqlite`] | the database |
+//! | [`statistics`] | the figures of the store's threads |
 //! | [`view`] | looks at stored messages for operators |
 //! | [`wall`] | the times in the store, and the time that passed while it was closed |
 
@@ -31,6 +32,7 @@ pub mod log;
 pub mod logged;
 pub mod operation;
 pub mod sqlite;
+pub mod statistics;
 pub mod view;
 pub mod wall;
 pub mod writer;
@@ -56,6 +58,7 @@ use crate::persistence::records::{
     BodyCopy, BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, StoredDelayed,
 };
 use crate::store::coalesce::CommitGroup;
+use crate::store::statistics::StoreStatistics;
 use crate::time::Instant;
 use std::path::Path;
 use std::sync::Arc;
@@ -180,8 +183,9 @@ pub trait Store: Send {
     /// Returns the bytes that the store takes, free pages included.
     fn bytes(&self) -> u64;
 
-    /// Sets the account of the memory that the store holds. Called once, before the first commit.
-    fn charge_to(&mut self, _budget: &Arc<Budget>) {}
+    /// Sets the account of the memory that the store has in use, and the place of its figures. Called
+    /// once, before the first commit.
+    fn attach(&mut self, _budget: &Arc<Budget>, _statistics: &Arc<StoreStatistics>) {}
 
     /// Returns the directory of the store; `None` if the store is in memory.
     fn directory(&self) -> Option<&Path> {

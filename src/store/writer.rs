@@ -11,11 +11,10 @@
 
 mod commit;
 mod read;
-mod statistics;
 
 pub use read::{SessionToken, StorePageRequest};
-pub use statistics::WriterStatistics;
 
+use super::statistics::StoreStatistics;
 use super::{Store, StoreError, StoreReader};
 use crate::mqtt::charge::Budget;
 use crate::persistence::records::{
@@ -162,7 +161,7 @@ impl ToStore {
 #[derive(Debug)]
 pub struct Writer {
     to_store: ToStore,
-    statistics: Arc<WriterStatistics>,
+    statistics: Arc<StoreStatistics>,
     committing: JoinHandle<()>,
     reading: JoinHandle<()>,
 }
@@ -182,9 +181,9 @@ impl Writer {
         on: impl Fn(WriterNotice) + Send + Sync + 'static,
     ) -> Result<Writer, StoreError> {
         let refused = |error: io::Error| StoreError::Failed(format!("a thread for the store: {error}"));
-        store.charge_to(&budget);
+        let statistics = Arc::new(StoreStatistics::default());
+        store.attach(&budget, &statistics);
         let reader: Box<dyn StoreReader> = store.reader()?;
-        let statistics = Arc::new(WriterStatistics::default());
         let on = Arc::new(on);
         let (requests, queued) = mpsc::channel();
         let (reads, requested) = mpsc::channel();
@@ -208,7 +207,7 @@ impl Writer {
     }
 
     /// Returns the figures of both threads.
-    pub fn statistics(&self) -> Arc<WriterStatistics> {
+    pub fn statistics(&self) -> Arc<StoreStatistics> {
         Arc::clone(&self.statistics)
     }
 

@@ -37,8 +37,17 @@ pub struct Scan {
     digest: Digest,
     /// Where the last file goes on.
     tail: Tail,
-    /// The last file has bytes behind its end that must not be taken for frames later.
-    is_torn: bool,
+    /// What is behind the end of the last file and must not be taken for frames later.
+    torn: Option<Torn>,
+}
+
+/// The bytes behind the last frame of a log.
+#[derive(Clone, Copy, Debug)]
+struct Torn {
+    /// The offset in the last file.
+    at: usize,
+    /// Number of frames that begin there.
+    frames: u32,
 }
 
 #[derive(Debug)]
@@ -59,7 +68,7 @@ struct File<'a> {
 }
 
 /// Reads the frames of a data directory behind the database, and calls `each` with each of them in
-/// order. Changes nothing.
+/// order. With `until`, reads no frame behind that position, whatever is there. Changes nothing.
 ///
 /// # Errors
 /// A frame or a file is missing or broken. The text names file and offset, and the command that
@@ -67,19 +76,11 @@ struct File<'a> {
 pub fn scan(
     data: &Path,
     applied: Applied,
+    until: Option<u64>,
     mut each: impl FnMut(Frame) -> Result<(), StoreError>,
 ) -> Result<Scan, StoreError> {
-    let directory = log_in(data);
-    let paths = segments_in(&directory)?;
-    let mut scan = Scan {
-        directory,
-        applied,
-        files: Vec::new(),
-        position: applied.position,
-        digest: applied.digest,
-        tail: Tail { at: HEADER, size: 0 },
-        is_torn: false,
-    };
+    let paths = segments_in(&log_in(data))?;
+    let mut scan = Scan::nothing(data, applied);
     if applied.id.is_none() {
         paths.iter().try_for_each(|(first, path)| scan.refuse_frames(*first, path))?;
         return Ok(scan);
@@ -108,13 +109,36 @@ pub fn scan(
             Ok(_) => return Err(broken(path, 0, "its header names another position", *first)),
             Err(why) => return Err(broken(path, 0, &why, *first)),
         };
-        is_ended = scan.read_file(&File { path, bytes: &bytes, header, next }, &mut each)?;
+        is_ended = scan.read_file(&File { path, bytes: &bytes, header, next }, until, &mut each)?;
+        if until == Some(scan.position) {
+            return Ok(scan);
+        }
+    }
+    if let Some(until) = until {
+        return Err(StoreError::Failed(format!(
+            "{}: the log has no position {until}: it ends with {}",
+            scan.directory.display(),
+            scan.position
+        )));
     }
     scan.check_end(is_ended)?;
     Ok(scan)
 }
 
 impl Scan {
+    /// Returns a log without files that goes on from the database.
+    pub fn nothing(data: &Path, applied: Applied) -> Scan {
+        Scan {
+            directory: log_in(data),
+            applied,
+            files: Vec::new(),
+            position: applied.position,
+            digest: applied.digest,
+            tail: Tail { at: HEADER, size: 0 },
+            torn: None,
+        }
+    }
+
     /// Returns the position of the last frame.
     pub fn position(&self) -> u64 {
         self.position
@@ -124,6 +148,7 @@ impl Scan {
     fn read_file(
         &mut self,
         file: &File<'_>,
+        until: Option<u64>,
         each: &mut impl FnMut(Frame) -> Result<(), StoreError>,
     ) -> Result<bool, StoreError> {
         let File { path, bytes, header, .. } = *file;
@@ -131,6 +156,11 @@ impl Scan {
         let (mut at, mut last, mut digest) = (HEADER as usize, header.first - 1, header.predecessor);
         loop {
             let rest = bytes.get(at..).unwrap_or_default();
+            if until.is_some_and(|until| until <= last) {
+                self.files.push(Found { path: path.to_owned(), last, size: bytes.len() as u64 });
+                self.tail = Tail { at: at as u64, size: bytes.len() as u64 };
+                return Ok(false);
+            }
             let found = check(rest);
             match found {
                 Ok((frame, head, own)) if head.position == last + 1 && is_of(rest, header.id) => {
@@ -214,16 +244,8 @@ impl Scan {
             }
             later += 1;
         }
-        self.is_torn = next.is_none() && (is_begun || later > 0);
-        if self.is_torn {
-            warn!(
-                event = "store.log_cut",
-                file = %path.display(),
-                offset = at,
-                frames = later + u32::from(is_begun),
-                "the log ends in a part of a frame, as after a crash: nobody got an acknowledgement for it, and it is cut off"
-            );
-        }
+        let frames = later + u32::from(is_begun);
+        self.torn = Some(Torn { at, frames }).filter(|_| next.is_none() && frames > 0);
         Ok(())
     }
 
@@ -261,13 +283,38 @@ impl Scan {
         ))
     }
 
+    /// Moves everything behind the last frame that was read aside, into files with the name of their
+    /// file and `.cut`. Returns their paths.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn cut(&self) -> Result<Vec<PathBuf>, StoreError> {
+        let mut aside = Vec::new();
+        for (_, path) in segments_in(&self.directory)? {
+            let mut cut = path.clone().into_os_string();
+            cut.push(".cut");
+            let cut = PathBuf::from(cut);
+            match self.files.iter().position(|file| file.path == path) {
+                None => fs::rename(&path, &cut).map_err(|error| failed(&path, &error))?,
+                Some(at) if at + 1 == self.files.len() => {
+                    fs::copy(&path, &cut).map_err(|error| failed(&cut, &error))?;
+                    Segment::open(path, self.tail)?.wipe_rest()?;
+                }
+                Some(_) => continue,
+            }
+            aside.push(cut);
+        }
+        sync(&self.directory).map_err(|error| failed(&self.directory, &error))?;
+        Ok(aside)
+    }
+
     /// Opens the log for writing. `new_id` is its identifier if the database has none yet.
     ///
     /// # Errors
     /// - [`StoreError::Full`]: the disk has no room for the first file.
     /// - [`StoreError::Failed`]: a file cannot be written.
     pub fn open(self, segment_size: u64, new_id: u64) -> Result<Log, StoreError> {
-        let Scan { directory, applied, mut files, position, digest, tail, is_torn } = self;
+        let Scan { directory, applied, mut files, position, digest, tail, torn } = self;
         if !directory.exists() {
             let made = DirBuilder::new().mode(0o700).create(&directory);
             made.map_err(|error| failed(&directory, &error))?;
@@ -287,7 +334,15 @@ impl Scan {
         let active = match last {
             Some(last) => {
                 let segment = Segment::open(last.path, tail)?;
-                if is_torn {
+                if let Some(Torn { at, frames }) = torn {
+                    warn!(
+                        event = "store.log_cut",
+                        file = %segment.path().display(),
+                        offset = at,
+                        frames,
+                        "the log ends in a part of a frame, as after a crash: nobody got an acknowledgement for it, and it \
+                         is cut off"
+                    );
                     segment.wipe_rest()?;
                 }
                 segment

@@ -5,6 +5,7 @@ use crate::clock;
 use crate::mqtt::charge::Budget;
 use crate::store::StoreError;
 use crate::store::sqlite::Sqlite;
+use crate::store::statistics::StoreStatistics;
 use crate::store::wall::FileTime;
 use crate::time::Instant;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,9 +35,10 @@ impl Applier {
         unapplied: Arc<Unapplied>,
         time: FileTime,
         budget: Option<Arc<Budget>>,
+        statistics: Arc<StoreStatistics>,
     ) -> Result<Applier, StoreError> {
         let run = move || {
-            let mut applying = Applying { database, unapplied, time, hindered: None };
+            let mut applying = Applying { database, unapplied, time, statistics, hindered: None };
             while let Some(portion) = applying.unapplied.take() {
                 if let Err(failure) = applying.apply(portion) {
                     applying.unapplied.failed(failure.to_string());
@@ -62,6 +64,7 @@ struct Applying {
     database: Arc<Mutex<Sqlite>>,
     unapplied: Arc<Unapplied>,
     time: FileTime,
+    statistics: Arc<StoreStatistics>,
     /// The time since which the database cannot be written, and the time of the next log line about
     /// it.
     hindered: Option<(Instant, Instant)>,
@@ -73,13 +76,17 @@ impl Applying {
         let mut attempts_left = LAST_ATTEMPTS;
         loop {
             let mut database = lock(&self.database);
+            let began = clock::nanos();
             let refusal = match database.apply(&portion.group, self.time, &portion.mark) {
                 Ok(()) => {
+                    let took = Duration::from_nanos(clock::nanos() - began);
+                    self.statistics.apply_time.add(took, 1);
                     database.tidy()?;
                     let figures = database.figures()?;
                     drop(database);
                     self.goes_on();
-                    let mut group = self.unapplied.done(portion, figures);
+                    let (mut group, (bytes, since)) = self.unapplied.done(portion, figures);
+                    self.statistics.waiting_for_database(bytes, since);
                     group.clear();
                     self.unapplied.recycle(group);
                     return Ok(());

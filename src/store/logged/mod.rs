@@ -18,6 +18,7 @@ use super::log::recovery::{Applied, scan};
 use super::log::{LARGEST_SEGMENT, Log, Room, segment_size};
 use super::sqlite::directory::space_in;
 use super::sqlite::{Mark, Sqlite, SqliteOptions};
+use super::statistics::StoreStatistics;
 use super::wall::{FileTime, Heartbeat};
 use super::{Moment, OpenReader, Store, StoreError};
 use crate::clock;
@@ -27,6 +28,7 @@ use crate::persistence::records::{BodyCopy, Recovered};
 use apply::Applier;
 use reader::LoggedReader;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use unapplied::Unapplied;
@@ -58,6 +60,7 @@ pub struct LoggedStore {
     unapplied: Arc<Unapplied>,
     applier: Option<Applier>,
     budget: Option<Arc<Budget>>,
+    statistics: Arc<StoreStatistics>,
     time: FileTime,
     /// The moment of frames that a start writes: until sessions are recorded again, their times
     /// count from the last heartbeat before.
@@ -82,7 +85,7 @@ impl LoggedStore {
         let mut mark = database.mark()?;
         let applied = Applied { id: database.log_id()?, position: mark.position, digest: mark.digest };
         let mut group = CommitGroup::default();
-        let scanned = scan(path, applied, |frame| {
+        let scanned = scan(path, applied, None, |frame| {
             let frame::Frame { head, digest, operations, retained, copies } = frame;
             let Head { position, moment, next_number, .. } = head;
             if !copies.is_empty() {
@@ -113,6 +116,7 @@ impl LoggedStore {
             database: Arc::new(Mutex::new(database)),
             applier: None,
             budget: None,
+            statistics: Arc::default(),
             time: FileTime::default(),
             moment: None,
             next_number: mark.next_number,
@@ -142,8 +146,9 @@ impl LoggedStore {
         let digest = put(&mut self.buffer, &head, self.time);
         self.append_or_make_room(digest, room)?;
         if self.options.durability == DurabilityLevel::Commit {
-            self.log.sync()?;
+            self.sync_log()?;
         }
+        self.statistics.position.store(head.position, Ordering::Relaxed);
         self.next_number = next_number;
         // A frame of a large message must not keep its memory.
         self.buffer.shrink_to(4 << 20);
@@ -169,11 +174,19 @@ impl LoggedStore {
         appended
     }
 
+    fn sync_log(&mut self) -> Result<(), StoreError> {
+        let began = clock::nanos();
+        self.log.sync()?;
+        self.statistics.sync_time.add(Duration::from_nanos(clock::nanos() - began), 1);
+        Ok(())
+    }
+
     /// Folds a group that was appended into what the database does not have yet.
     fn fold(&mut self, group: &mut CommitGroup, mark: Mark) -> Result<(), StoreError> {
         let bytes = self.buffer.len() as u64;
         let is_short = self.budget.as_ref().is_some_and(|budget| budget.is_nearly_exceeded());
-        self.unapplied.add(group, mark, bytes, is_short)?;
+        let (waiting, since) = self.unapplied.add(group, mark, bytes, is_short)?;
+        self.statistics.waiting_for_database(waiting, since);
         self.start_applier()
     }
 
@@ -181,7 +194,13 @@ impl LoggedStore {
         if self.applier.is_none() {
             let (database, unapplied) = (Arc::clone(&self.database), Arc::clone(&self.unapplied));
             apply::lock(&self.database).wait_shortly()?;
-            self.applier = Some(Applier::start(database, unapplied, self.time, self.budget.clone())?);
+            self.applier = Some(Applier::start(
+                database,
+                unapplied,
+                self.time,
+                self.budget.clone(),
+                Arc::clone(&self.statistics),
+            )?);
         }
         Ok(())
     }
@@ -247,11 +266,13 @@ impl Store for LoggedStore {
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
-        if self.options.durability == DurabilityLevel::Interval { self.log.sync() } else { Ok(()) }
+        if self.options.durability == DurabilityLevel::Interval { self.sync_log() } else { Ok(()) }
     }
 
     fn tidy(&mut self) -> Result<(), StoreError> {
-        self.log.free_up_to(self.unapplied.applied())
+        self.log.free_up_to(self.unapplied.applied())?;
+        self.statistics.log_bytes.store(self.log.bytes(), Ordering::Relaxed);
+        Ok(())
     }
 
     fn has_room(&mut self) -> Result<bool, StoreError> {
@@ -288,8 +309,10 @@ impl Store for LoggedStore {
         Box::new(move || Ok(Box::new(LoggedReader::new(open()?, Arc::clone(&unapplied)))))
     }
 
-    fn charge_to(&mut self, budget: &Arc<Budget>) {
-        self.budget = Some(Arc::clone(budget));
+    fn attach(&mut self, budget: &Arc<Budget>, statistics: &Arc<StoreStatistics>) {
+        (self.budget, self.statistics) = (Some(Arc::clone(budget)), Arc::clone(statistics));
+        statistics.log_bytes.store(self.log.bytes(), Ordering::Relaxed);
+        statistics.position.store(self.log.position(), Ordering::Relaxed);
     }
 }
 

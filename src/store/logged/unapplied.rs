@@ -43,6 +43,8 @@ struct State {
     taken: Option<Arc<CommitGroup>>,
     /// Bytes of frames in `taken`.
     taken_bytes: u64,
+    /// The time of the oldest change in `taken`.
+    taken_since: Instant,
     /// The last frame that the database has.
     applied: u64,
     /// The last frame with changes.
@@ -74,6 +76,7 @@ impl Unapplied {
             bytes: 0,
             taken: None,
             taken_bytes: 0,
+            taken_since: Instant::NEVER,
             applied: mark.position,
             changed: mark.position,
             is_wanted: false,
@@ -92,7 +95,8 @@ impl Unapplied {
     }
 
     /// Adds the changes of a frame. With `is_short` they are applied at once, because the memory of
-    /// the broker is nearly used up.
+    /// the broker is nearly used up. Returns how many bytes of the log wait for the database, and
+    /// since when.
     ///
     /// # Errors
     /// The database failed.
@@ -102,7 +106,7 @@ impl Unapplied {
         mark: Mark,
         bytes: u64,
         is_short: bool,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(u64, Instant), StoreError> {
         let mut state = self.lock();
         state.check()?;
         state.mark = mark;
@@ -120,7 +124,7 @@ impl Unapplied {
             self.work.notify_one();
             state.is_wanted |= is_short;
         }
-        Ok(())
+        Ok(state.waiting())
     }
 
     /// Waits while the database is more than `most` bytes of the log behind, at most for
@@ -263,20 +267,24 @@ impl Unapplied {
         let group = Arc::new(group);
         state.taken = Some(Arc::clone(&group));
         (state.taken_bytes, state.bytes) = (state.bytes, 0);
+        state.taken_since = state.since;
         (state.since, state.is_wanted) = (Instant::NEVER, false);
         Some(Portion { group, mark: state.mark })
     }
 
-    /// Records that a portion is in the database, and returns its group to be emptied.
-    pub(super) fn done(&self, portion: Portion, figures: Figures) -> CommitGroup {
+    /// Records that a portion is in the database. Returns its group to be emptied, and what waits
+    /// now as [`Unapplied::add`] does.
+    pub(super) fn done(&self, portion: Portion, figures: Figures) -> (CommitGroup, (u64, Instant)) {
         let mut state = self.lock();
         state.taken = None;
         (state.taken_bytes, state.applied) = (0, portion.mark.position);
         (state.hindrance, state.figures) = (None, figures);
+        state.taken_since = Instant::NEVER;
         self.progress.notify_all();
+        let waiting = state.waiting();
         drop(state);
         // No other thread keeps a reference beyond its lock.
-        Arc::into_inner(portion.group).unwrap_or_default()
+        (Arc::into_inner(portion.group).unwrap_or_default(), waiting)
     }
 
     /// Gives an emptied group back, so that its allocations are used again.
@@ -321,6 +329,11 @@ impl Unapplied {
 }
 
 impl State {
+    /// Returns the bytes of the log that wait for the database, and since when.
+    fn waiting(&self) -> (u64, Instant) {
+        (self.bytes + self.taken_bytes, self.taken_since.min(self.since))
+    }
+
     fn check(&self) -> Result<(), StoreError> {
         match &self.failure {
             Some(why) => Err(StoreError::Failed(why.clone())),

@@ -1,12 +1,13 @@
 //! The committing thread: commits groups, retries when there is no room or the file is locked, and
 //! writes heartbeats.
 
-use super::{WriterNotice, WriterOptions, WriterRequest, WriterStatistics};
+use super::{WriterNotice, WriterOptions, WriterRequest};
 use crate::clock;
 use crate::mqtt::charge::Budget;
 use crate::persistence::records::Committed;
 use crate::store::coalesce::CommitGroup;
 use crate::store::commit_queue::{Bounds, CommitQueue};
+use crate::store::statistics::StoreStatistics;
 use crate::store::wall::clock_step;
 use crate::store::{Moment, Store, StoreError};
 use crate::time::Instant;
@@ -39,7 +40,7 @@ pub(super) fn run(
     options: WriterOptions,
     queued: &Receiver<WriterRequest>,
     on: &impl Fn(WriterNotice),
-    statistics: &WriterStatistics,
+    statistics: &StoreStatistics,
     budget: &Budget,
 ) {
     let now = clock::now();
@@ -74,7 +75,7 @@ struct Commits<'a, F> {
     store: Box<dyn Store>,
     options: WriterOptions,
     on: &'a F,
-    statistics: &'a WriterStatistics,
+    statistics: &'a StoreStatistics,
     budget: &'a Budget,
     commit_queue: CommitQueue,
     /// The contents of the next transaction. Without room the group stays, and later batches are

@@ -1,11 +1,12 @@
 //! The reading thread. A long queue that drains does not wait for commits, and commits do not wait
 //! for it.
 
-use super::{WriterNotice, WriterStatistics};
+use super::WriterNotice;
 use crate::mqtt::charge::Budget;
 use crate::persistence::records::{BodyNumber, EntryNumber};
 use crate::pulse::Pulse;
 use crate::shard::turn::effects::DelayedRequest;
+use crate::store::statistics::StoreStatistics;
 use crate::store::{StoreError, StoreReader};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,7 +47,7 @@ pub(super) fn run(
     mut reader: Box<dyn StoreReader>,
     requests: &Receiver<PageRead>,
     on: &impl Fn(WriterNotice),
-    statistics: &WriterStatistics,
+    statistics: &StoreStatistics,
     budget: &Budget,
 ) {
     for request in requests {
@@ -90,7 +91,7 @@ fn patiently<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> Result<T,
 fn page(
     reader: &mut dyn StoreReader,
     request: StorePageRequest,
-    statistics: &WriterStatistics,
+    statistics: &StoreStatistics,
 ) -> Result<WriterNotice, StoreError> {
     let StorePageRequest { shard, session, wanted } = request;
     let entries = patiently(|| reader.entries(&wanted))?;
