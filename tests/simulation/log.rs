@@ -34,8 +34,6 @@ pub enum Source {
     Memory,
     Database,
     Both,
-    /// The database had to be written first.
-    Applied,
 }
 
 impl Log {
@@ -136,7 +134,7 @@ impl Log {
             }
             Lookup::Apart => {
                 self.apply_all();
-                (self.database.entries(wanted).expect("memory does not fail"), Source::Applied)
+                (self.database.entries(wanted).expect("memory does not fail"), Source::Database)
             }
         }
     }

@@ -328,7 +328,6 @@ impl World {
                     Source::Memory => "a page is read from memory",
                     Source::Database => "a page is read from the database",
                     Source::Both => "a page is read from memory and the database",
-                    Source::Applied => "a page waits for the database",
                 });
                 Found::Page(request, read)
             }
