@@ -11,6 +11,7 @@
 //! | 8, 8 | epoch, position |
 //! | 8, 8, 8, 8 | file time, wall clock, identifier of the boot, time since the boot |
 //! | 8, 8 | next free number, last position that was forced to the disk before |
+//! | 8 | identifier of the log |
 //! | 16 | digest of the frame before |
 //! | any | the operations ([`operations`]) |
 //! | 16 | digest of everything before |
@@ -18,6 +19,9 @@
 //! Numbers are little-endian, and times are in milliseconds. Cell and epoch are those of a cluster;
 //! a broker by itself is in cell 0 and epoch 0. Each frame has one moment by all clocks, so each
 //! frame is a heartbeat.
+//!
+//! The identifier of the log is a random number that no client gets to know. So bytes of a payload
+//! that have the form of a frame are not taken for one, where a reader looks behind a broken frame.
 
 mod bytes;
 mod operations;
@@ -36,7 +40,7 @@ pub(super) const MAGIC: [u8; 4] = *b"HFRM";
 /// The version of the format. A reader refuses every other version.
 const VERSION: u8 = 1;
 /// Bytes before the operations.
-pub(super) const HEAD: usize = 96;
+pub(super) const HEAD: usize = 104;
 /// Bytes of a digest.
 const DIGEST: usize = 16;
 /// Bytes of the smallest frame.
@@ -98,6 +102,8 @@ pub struct Head {
     pub next_number: u64,
     /// The last position that was forced to the disk before this frame was written.
     pub synced: u64,
+    /// The identifier of the log.
+    pub log: u64,
     /// The digest of the frame before.
     pub predecessor: Digest,
 }
@@ -162,14 +168,13 @@ pub fn encode_copies(to: &mut Vec<u8>, head: &Head, copies: &[BodyCopy]) -> Dige
 
 fn encode_with(to: &mut Vec<u8>, head: &Head, put: impl FnOnce(&mut Vec<u8>) -> u32) -> Digest {
     let from = to.len();
-    let Head { position, moment, next_number, synced, predecessor } = *head;
+    let Head { position, moment, next_number, synced, log, predecessor } = *head;
     let boot = moment.boot.unwrap_or(Boot { id: 0, millis: 0 });
     to.extend(MAGIC);
     to.extend([VERSION, GROUP, 0, 0]);
     to.extend([0; 8]);
-    for number in
-        [0, position, moment.file_millis, moment.unix_millis, boot.id, boot.millis, next_number, synced]
-    {
+    let Heartbeat { file_millis, unix_millis, .. } = moment;
+    for number in [0, position, file_millis, unix_millis, boot.id, boot.millis, next_number, synced, log] {
         to.extend(number.to_le_bytes());
     }
     to.extend(predecessor.0);
@@ -180,6 +185,12 @@ fn encode_with(to: &mut Vec<u8>, head: &Head, put: impl FnOnce(&mut Vec<u8>) -> 
     let digest = Digest::of(&to[from..]);
     to.extend(digest.0);
     digest
+}
+
+/// Returns true if `bytes` begin with the head of a frame of this log. Costs a comparison, so it
+/// comes before [`check`] where the bytes may be those of a client.
+pub(super) fn is_of(bytes: &[u8], log: u64) -> bool {
+    bytes.get(HEAD - DIGEST - 8..HEAD - DIGEST) == Some(&log.to_le_bytes())
 }
 
 /// Returns the whole frame at the beginning of `bytes`, checked against its digest, with its fields
@@ -223,6 +234,7 @@ pub fn check(bytes: &[u8]) -> Result<(&[u8], Head, Digest), FrameError> {
         moment,
         next_number: number(6),
         synced: number(7),
+        log: number(8),
         predecessor: Digest(predecessor),
     };
     Ok((frame, head, digest))

@@ -167,7 +167,7 @@ impl Log {
         self.take_file(&path, size, room)?;
         let segment = Segment::begin(path, size, self.id, next, self.digest)?;
         sync(&self.directory).map_err(|error| failed(&self.directory, &error))?;
-        self.active.end(next)?;
+        self.active.end(self.id, next)?;
         let active = std::mem::replace(&mut self.active, segment);
         let (path, size) = (active.path().to_owned(), active.size());
         self.older.push_back(Older { path, last: self.position, size });

@@ -9,7 +9,7 @@
 use super::segment::{HEADER, Segment, SegmentHeader, Tail, end_before, read_header};
 use super::{Log, Older, create, failed, log_in, path_of, reserve_in, sync};
 use crate::store::StoreError;
-use crate::store::frame::{Digest, Frame, FrameError, LEAST, MAGIC, check, decode};
+use crate::store::frame::{Digest, Frame, FrameError, LEAST, MAGIC, check, decode, is_of};
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -90,22 +90,25 @@ pub fn scan(
     for (at, (first, path)) in paths.iter().enumerate() {
         let next = paths.get(at + 1).map(|(first, _)| *first);
         let bytes = fs::read(path).map_err(|error| failed(path, &error))?;
-        let header = match read_header(&bytes) {
+        let header = read_header(&bytes);
+        if header.as_ref().is_ok_and(|header| Some(header.id) != applied.id) {
+            return Err(scan.of_another_database());
+        }
+        if let Some(next) = next.filter(|next| *next <= applied.position + 1) {
+            // The database has everything that is in the file. Its header may already be that of the
+            // next file, whose name a crash has taken back.
+            scan.files.push(Found { path: path.clone(), last: next - 1, size: bytes.len() as u64 });
+            let id = applied.id.unwrap_or_default();
+            is_ended = at + 2 == paths.len() && has_end(&bytes, id, next);
+            continue;
+        }
+        let header = match header {
             Ok(header) if header.first == *first => header,
             // A crash came before the header of the next file was on the disk.
             _ if next.is_none() && !is_ended && at > 0 => break,
             Ok(_) => return Err(broken(path, 0, "its header names another position", *first)),
             Err(why) => return Err(broken(path, 0, &why, *first)),
         };
-        if Some(header.id) != applied.id {
-            return Err(scan.of_another_database());
-        }
-        if let Some(next) = next.filter(|next| *next <= applied.position + 1) {
-            // The database has everything that is in the file.
-            scan.files.push(Found { path: path.clone(), last: next - 1, size: bytes.len() as u64 });
-            is_ended = true;
-            continue;
-        }
         is_ended = scan.read_file(&File { path, bytes: &bytes, header, next }, until, &mut each)?;
         if until == Some(scan.position) {
             return Ok(scan);
@@ -160,7 +163,7 @@ impl Scan {
             }
             let found = check(rest);
             match found {
-                Ok((frame, head, own)) if head.position == last + 1 => {
+                Ok((frame, head, own)) if head.position == last + 1 && is_of(rest, header.id) => {
                     if head.predecessor != digest {
                         return Err(broken(path, at, "the frame does not follow the one before", last + 1));
                     }
@@ -176,14 +179,14 @@ impl Scan {
                     at += frame.len().next_multiple_of(8);
                     continue;
                 }
-                Err(error @ (FrameError::Version(_) | FrameError::Content(_))) => {
+                Err(error @ (FrameError::Version(_) | FrameError::Content(_))) if is_of(rest, header.id) => {
                     return Err(broken(path, at, &error.to_string(), last + 1));
                 }
                 _ => {}
             }
             self.files.push(Found { path: path.to_owned(), last, size: bytes.len() as u64 });
             self.tail = Tail { at: at as u64, size: bytes.len() as u64 };
-            if rest.starts_with(&end_before(last + 1)) {
+            if rest.starts_with(&end_before(header.id, last + 1)) {
                 return Ok(true);
             }
             self.look_behind(file, at, last + 1, found.is_err())?;
@@ -215,7 +218,7 @@ impl Scan {
         expected: u64,
         is_no_frame: bool,
     ) -> Result<(), StoreError> {
-        let File { path, bytes, next, .. } = *file;
+        let File { path, bytes, next, header } = *file;
         if let Some(next) = next.filter(|next| *next != expected) {
             let what = format!("a frame is broken, and the next file begins with position {next}");
             return Err(broken(path, at, &what, expected));
@@ -228,7 +231,8 @@ impl Scan {
         let mut place = at + 8;
         while let Some(rest) = bytes.get(place..).filter(|rest| rest.len() >= LEAST) {
             place += 8;
-            if rest[..4] != MAGIC {
+            // A payload may have the form of frames, at any number of places.
+            if rest[..4] != MAGIC || !is_of(rest, header.id) {
                 continue;
             }
             let Some((_, head, _)) = check(rest).ok().filter(|(_, head, _)| head.position > expected) else {
@@ -371,6 +375,12 @@ impl Scan {
         sync(&log.directory).map_err(|error| failed(&log.directory, &error))?;
         Ok(log)
     }
+}
+
+/// Returns true if a file has its end before the file of this position somewhere.
+fn has_end(bytes: &[u8], id: u64, next: u64) -> bool {
+    let end = end_before(id, next);
+    bytes.chunks_exact(8).enumerate().any(|(at, some)| some == &end[..8] && bytes[8 * at..].starts_with(&end))
 }
 
 /// Returns the files of the log in the order of their first positions.

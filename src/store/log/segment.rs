@@ -106,8 +106,8 @@ impl Segment {
 
     /// Writes the end of the file and forces it to the disk, with all frames. `next` is the first
     /// position in the next file.
-    pub(super) fn end(&self, next: u64) -> Result<(), StoreError> {
-        self.write(&end_before(next), self.at)?;
+    pub(super) fn end(&self, id: u64, next: u64) -> Result<(), StoreError> {
+        self.write(&end_before(id, next), self.at)?;
         self.sync()
     }
 
@@ -133,12 +133,15 @@ impl Segment {
     }
 }
 
-/// Returns the end of a file whose next file begins with this position.
-pub(super) fn end_before(next: u64) -> Vec<u8> {
+/// Returns the end of a file of the log `id` whose next file begins with this position. Its digest
+/// is over the identifier, too, so no payload that was in the file before has the form of an end.
+pub(super) fn end_before(id: u64, next: u64) -> Vec<u8> {
     let mut end = Vec::with_capacity(END as usize);
     end.extend(MAGIC_OF_END);
     end.extend(next.to_le_bytes());
+    end.extend(id.to_le_bytes());
     let digest = Digest::of(&end);
+    end.truncate(16);
     end.extend(digest.bytes());
     end
 }

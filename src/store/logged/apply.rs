@@ -94,12 +94,11 @@ impl Applying {
                 Err(refusal @ (StoreError::Full(_) | StoreError::Busy(_))) => refusal,
                 Err(failure) => return Err(failure),
             };
-            if matches!(refusal, StoreError::Full(_)) {
-                // Deletions may make the room that the rest needs.
-                match database.apply_ahead(&portion.group, self.time) {
-                    Err(failure @ StoreError::Failed(_)) => return Err(failure),
-                    _ => {}
-                }
+            // Deletions may make the room that the rest needs.
+            if matches!(refusal, StoreError::Full(_))
+                && let Err(failure @ StoreError::Failed(_)) = database.apply_ahead(&portion.group, self.time)
+            {
+                return Err(failure);
             }
             drop(database);
             let why = self.is_hindered(refusal);
