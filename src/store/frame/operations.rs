@@ -303,7 +303,7 @@ pub(super) fn read_all(reader: &mut Reader<'_>, count: u32, frame_ms: u64) -> Re
     if !reader.is_empty() {
         return Err(Malformed("more operations than it names"));
     }
-    if !found.copies.is_empty() && !(found.operations.is_empty() && found.retained.is_empty()) {
+    if !(found.copies.is_empty() || found.operations.is_empty() && found.retained.is_empty()) {
         return Err(Malformed("copies of bodies beside other operations"));
     }
     Ok(found)

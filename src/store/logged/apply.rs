@@ -96,9 +96,9 @@ impl Applying {
             };
             if matches!(refusal, StoreError::Full(_)) {
                 // Deletions may make the room that the rest needs.
-                match database.apply_ahead(&portion.group, self.time) {
-                    Err(failure @ StoreError::Failed(_)) => return Err(failure),
-                    _ => {}
+                let ahead = database.apply_ahead(&portion.group, self.time);
+                if let Err(failure @ StoreError::Failed(_)) = ahead {
+                    return Err(failure);
                 }
             }
             drop(database);

@@ -327,7 +327,7 @@ impl Unapplied {
         let waited = self.work.wait_timeout_while(state, pause, is_on);
         state = waited.unwrap_or_else(PoisonError::into_inner).0;
         state.taken = None;
-        let Some(mut group) = Arc::into_inner(portion.group) else { return None };
+        let mut group = Arc::into_inner(portion.group)?;
         let file_ms = state.mark.moment.file_millis;
         let mut open = std::mem::take(&mut state.open);
         group.absorb(&mut open, file_ms);
