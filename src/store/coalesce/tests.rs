@@ -107,7 +107,7 @@ fn a_message_put_sent_and_acknowledged_in_one_group_leaves_nothing() {
 #[test]
 fn what_becomes_of_a_new_entry_is_folded_into_it() {
     let left = left([entry(2), sent(2, 1), sent(2, 2), Record::Received(EntryNumber(2))]);
-    let [Operation { record: Record::Entry(entry), fold: Fold::Received }] = &left[..] else {
+    let [Operation { record: Record::Entry(entry), fold: Fold::Received, .. }] = &left[..] else {
         panic!("{left:?}")
     };
     assert_eq!(entry.flight, Some(Flight { running: 2, transmissions: 2 }));
@@ -117,7 +117,7 @@ fn what_becomes_of_a_new_entry_is_folded_into_it() {
 fn what_becomes_of_an_entry_of_an_earlier_group_is_one_operation() {
     let changes = [sent(2, 1), Record::Received(EntryNumber(2)), sent(2, 2)];
     let changed = left(changes.clone());
-    let [Operation { record: Record::Sent { flight, .. }, fold: Fold::Received }] = &changed[..] else {
+    let [Operation { record: Record::Sent { flight, .. }, fold: Fold::Received, .. }] = &changed[..] else {
         panic!("{changed:?}")
     };
     assert_eq!(flight.transmissions, 2);

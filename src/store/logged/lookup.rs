@@ -6,13 +6,24 @@ use crate::persistence::records::{BodyNumber, EntryNumber, ReadEntry, Record, St
 use crate::store::coalesce::CommitGroup;
 use crate::store::operation::Operation;
 
+/// A delivery that only memory has.
+#[derive(Debug)]
+pub struct Recent {
+    /// Its place in the request.
+    pub place: usize,
+    /// The delivery.
+    pub entry: ReadEntry,
+    /// The file time of the message, in milliseconds.
+    pub recorded_ms: u64,
+}
+
 /// Where the deliveries of a page are.
 #[derive(Debug)]
 pub enum Lookup {
     /// Those that are gone are in neither list.
     Found {
-        /// The deliveries that are in memory, with their places in the request.
-        in_memory: Vec<(usize, ReadEntry)>,
+        /// The deliveries that are in memory.
+        in_memory: Vec<Recent>,
         /// The places of those that only the database can have.
         in_database: Vec<usize>,
     },
@@ -33,8 +44,9 @@ pub fn look<'a, I: Iterator<Item = &'a CommitGroup>>(
         let mut changes = changes.map(|operation| &operation.record);
         match changes.find(|record| !matches!(record, Record::Sent { .. } | Record::Received(_))) {
             Some(Record::Entry(entry)) => match groups().find_map(|group| group.on_body(*body)) {
-                Some(Operation { record: Record::Body { message, .. }, .. }) => {
-                    in_memory.push((place, read(entry, message)));
+                Some(Operation { record: Record::Body { message, .. }, frame_ms, .. }) => {
+                    let entry = read(entry, message);
+                    in_memory.push(Recent { place, entry, recorded_ms: *frame_ms });
                 }
                 Some(_) => {}
                 None => return Lookup::Apart,
@@ -50,15 +62,15 @@ pub fn look<'a, I: Iterator<Item = &'a CommitGroup>>(
 /// those that the database has.
 pub fn merge(
     wanted: &[(EntryNumber, BodyNumber)],
-    in_memory: Vec<(usize, ReadEntry)>,
+    in_memory: Vec<Recent>,
     in_database: Vec<ReadEntry>,
 ) -> Vec<ReadEntry> {
     let mut read = in_database.into_iter().peekable();
     let mut entries = Vec::with_capacity(wanted.len());
     let mut in_memory = in_memory.into_iter().peekable();
     for (place, (number, _)) in wanted.iter().enumerate() {
-        if let Some((_, entry)) = in_memory.next_if(|(at, _)| *at == place) {
-            entries.push(entry);
+        if let Some(recent) = in_memory.next_if(|recent| recent.place == place) {
+            entries.push(recent.entry);
         } else if let Some(entry) = read.next_if(|entry| entry.number == *number) {
             entries.push(entry);
         }
