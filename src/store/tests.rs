@@ -2,6 +2,7 @@
 
 use super::logged::{LoggedStore, StoreOptions};
 use super::memory_store::{Image, Memory};
+use super::sqlite::directory::database_in;
 use super::{Boot, Moment, Store, ViewedEntry};
 use crate::config::DurabilityLevel;
 use crate::mqtt::charge::Charge;
@@ -20,6 +21,7 @@ use crate::persistence::records::{
 };
 use crate::store::coalesce::CommitGroup;
 use crate::time::Instant;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -146,6 +148,22 @@ pub(super) fn commit(store: &mut dyn Store, records: Vec<Record>) {
     records.into_iter().for_each(|record| group.fold(record));
     group.seal();
     store.commit(&mut group).unwrap();
+}
+
+/// Returns all rows of the database in a data directory, but those of its own figures.
+pub(super) fn rows(data: &Path) -> Vec<String> {
+    let connection = rusqlite::Connection::open(database_in(data)).unwrap();
+    let mut found = Vec::new();
+    for table in ["session", "subscription", "incoming", "body", "entry", "retained", "delayed", "letter"] {
+        let mut statement = connection.prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2")).unwrap();
+        let columns = statement.column_count();
+        let mut rows = statement.query([]).unwrap();
+        while let Some(row) = rows.next().unwrap() {
+            let values: Vec<_> = (0..columns).map(|at| row.get_ref(at).unwrap()).collect();
+            found.push(format!("{table}: {values:?}"));
+        }
+    }
+    found
 }
 
 fn recover(store: &mut dyn Store, at: Moment) -> Recovered {

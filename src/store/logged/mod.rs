@@ -134,6 +134,7 @@ impl LoggedStore {
         let moment = self.moment.unwrap_or_else(|| Heartbeat::at(Moment::now(), self.time));
         let next_number = self.next_number.max(highest_number + 1);
         let head = Head {
+            log: self.log.id(),
             position: self.log.position() + 1,
             moment,
             next_number,
@@ -142,7 +143,21 @@ impl LoggedStore {
         };
         self.buffer.clear();
         let digest = put(&mut self.buffer, &head, self.time);
-        self.log.append(&self.buffer, digest, room)?;
+        if u32::try_from(self.buffer.len()).is_err() {
+            return Err(StoreError::Failed(format!(
+                "a commit of {} bytes, and 4 GiB is most",
+                self.buffer.len()
+            )));
+        }
+        match self.log.append(&self.buffer, digest, room) {
+            // While commits find no room, nobody else frees the files that the database does not need
+            // any more.
+            Err(StoreError::Full(_)) => {
+                self.log.free_up_to(self.unapplied.applied())?;
+                self.log.append(&self.buffer, digest, room)?;
+            }
+            appended => appended?,
+        }
         if self.options.durability == DurabilityLevel::Commit {
             self.sync_log()?;
         }
