@@ -299,8 +299,8 @@ impl Store for LoggedStore {
 
     fn opener(&self) -> OpenReader {
         let open = apply::lock(&self.database).opener();
-        let unapplied = Arc::clone(&self.unapplied);
-        Box::new(move || Ok(Box::new(LoggedReader::new(open()?, Arc::clone(&unapplied)))))
+        let (unapplied, time) = (Arc::clone(&self.unapplied), self.time);
+        Box::new(move || Ok(Box::new(LoggedReader::new(open()?, Arc::clone(&unapplied), time))))
     }
 
     fn attach(&mut self, budget: &Arc<Budget>, statistics: &Arc<StoreStatistics>) {

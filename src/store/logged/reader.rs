@@ -1,23 +1,48 @@
 //! Reads messages back: from memory if the database does not have them yet, and else from the
 //! database.
 
-use super::unapplied::{Lookup, Unapplied};
+use super::unapplied::{Lookup, Recent, Unapplied};
 use crate::operators::stored::StoredPlace;
 use crate::operators::wanted::Wanted;
 use crate::persistence::records::{BodyNumber, DelayedNumber, EntryNumber, ReadEntry, StoredDelayed};
+use crate::store::wall::FileTime;
 use crate::store::{StoreError, StoreReader, ViewedEntry};
 use crate::time::Instant;
+use std::iter;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A reader of the store, for one thread.
 pub(super) struct LoggedReader {
     database: Box<dyn StoreReader>,
     unapplied: Arc<Unapplied>,
+    time: FileTime,
 }
 
 impl LoggedReader {
-    pub(super) fn new(database: Box<dyn StoreReader>, unapplied: Arc<Unapplied>) -> LoggedReader {
-        LoggedReader { database, unapplied }
+    pub(super) fn new(
+        database: Box<dyn StoreReader>,
+        unapplied: Arc<Unapplied>,
+        time: FileTime,
+    ) -> LoggedReader {
+        LoggedReader { database, unapplied, time }
+    }
+}
+
+impl LoggedReader {
+    fn viewed<'a>(&self, recent: &'a Recent, now: Instant) -> ViewedEntry<'a> {
+        let Recent { entry, recorded_ms, .. } = recent;
+        let message = &entry.message;
+        ViewedEntry {
+            number: entry.number,
+            topic: message.topic(),
+            publisher: message.publisher(),
+            qos: entry.qos,
+            retain: entry.retain,
+            payload: message.payload().len(),
+            expires: message.header().expires,
+            age: Duration::from_millis(self.time.reads(now).saturating_sub(*recorded_ms)),
+        }
     }
 }
 
@@ -45,8 +70,8 @@ impl StoreReader for LoggedReader {
         let mut entries = Vec::with_capacity(wanted.len());
         let mut in_memory = in_memory.into_iter().peekable();
         for (place, (number, _)) in wanted.iter().enumerate() {
-            if let Some((_, entry)) = in_memory.next_if(|(at, _)| *at == place) {
-                entries.push(entry);
+            if let Some(recent) = in_memory.next_if(|recent| recent.place == place) {
+                entries.push(recent.entry);
             } else if let Some(entry) = read.next_if(|entry| entry.number == *number) {
                 entries.push(entry);
             }
@@ -71,7 +96,23 @@ impl StoreReader for LoggedReader {
         wanted: &Wanted,
         each: &mut dyn FnMut(ViewedEntry<'_>),
     ) -> Result<(), StoreError> {
-        self.unapplied.await_applied()?;
-        self.database.view(places, now, wanted, each)
+        let Lookup::Found { in_memory, in_database } = self.unapplied.look(places) else {
+            self.unapplied.await_applied()?;
+            return self.database.view(places, now, wanted, each);
+        };
+        // The order of the places stays: the database is asked for what stands between two
+        // deliveries of the memory.
+        let mut in_database = in_database.into_iter().peekable();
+        let mut run = Vec::new();
+        for recent in in_memory {
+            run.extend(iter::from_fn(|| in_database.next_if(|at| *at < recent.place)).map(|at| places[at]));
+            if !run.is_empty() {
+                self.database.view(&run, now, wanted, each)?;
+                run.clear();
+            }
+            each(self.viewed(&recent, now));
+        }
+        run.extend(in_database.map(|at| places[at]));
+        if run.is_empty() { Ok(()) } else { self.database.view(&run, now, wanted, each) }
     }
 }

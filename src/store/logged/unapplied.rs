@@ -77,12 +77,21 @@ pub(super) struct Portion {
     pub mark: Mark,
 }
 
+/// A delivery that only memory has.
+pub(super) struct Recent {
+    /// Its place in the request.
+    pub place: usize,
+    pub entry: ReadEntry,
+    /// The file time of the message, in milliseconds.
+    pub recorded_ms: u64,
+}
+
 /// Where the deliveries of a page are.
 pub(super) enum Lookup {
     /// The deliveries that are in memory, by their places in the request. Those that are gone are
     /// in neither list.
     Found {
-        in_memory: Vec<(usize, ReadEntry)>,
+        in_memory: Vec<Recent>,
         /// The places of those that only the database can have.
         in_database: Vec<usize>,
     },
@@ -229,8 +238,9 @@ impl Unapplied {
             let mut on_entry = groups().filter_map(|group| group.on_entry(*number)).map(|o| &o.record);
             match on_entry.find(|record| !is_change(record)) {
                 Some(Record::Entry(entry)) => match groups().find_map(|group| group.on_body(*body)) {
-                    Some(Operation { record: Record::Body { message, .. }, .. }) => {
-                        in_memory.push((place, read(entry, message)));
+                    Some(Operation { record: Record::Body { message, .. }, frame_ms, .. }) => {
+                        let entry = read(entry, message);
+                        in_memory.push(Recent { place, entry, recorded_ms: *frame_ms });
                     }
                     Some(_) => {}
                     None => return Lookup::Apart,
