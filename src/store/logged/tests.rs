@@ -235,7 +235,7 @@ fn look(unapplied: &Unapplied, numbers: &[u64]) -> (Vec<u64>, Vec<u64>) {
     let Lookup::Found { in_memory, in_database } = unapplied.look(&wanted(numbers)) else {
         panic!("a message is apart")
     };
-    let in_memory = in_memory.into_iter().map(|(_, entry)| entry.number.0).collect();
+    let in_memory = in_memory.into_iter().map(|recent| recent.entry.number.0).collect();
     (in_memory, in_database.into_iter().map(|at| numbers[at]).collect())
 }
 
