@@ -390,6 +390,19 @@ fn a_full_database_has_no_room_and_acknowledgements_make_room_again() {
     }
     assert!((50..90).contains(&number), "{number}: 4 MiB");
     assert!(!store.has_room().unwrap());
+    // A kill in this state: the next start has everything that was acknowledged, and no room.
+    let killed = tempfile::tempdir().unwrap();
+    {
+        let database = Arc::clone(&store.database);
+        let _held = hold(&database);
+        copy_database(data.path(), killed.path());
+        copy_log(data.path(), killed.path());
+    }
+    let mut again = LoggedStore::open(killed.path(), options).unwrap();
+    let recovered = again.recover(Moment::now(), Duration::ZERO).unwrap();
+    assert_eq!(entries_of(&recovered), (10..number).collect::<Vec<_>>());
+    assert!(!again.has_room().unwrap() && again.room().unwrap() < 0);
+    drop(again);
     // Acknowledgements alone go on, and lead out.
     for gone in 10..number - 5 {
         store.commit_ahead(&group(acknowledged(gone))).unwrap();
