@@ -167,6 +167,12 @@ impl CommitGroup {
 
     fn absorb_one(&mut self, operation: Operation) {
         match (operation.fold, &operation.record) {
+            // A part of the deletions may be in the database already (`Sqlite::apply_ahead`), so an
+            // identifier that comes back is put, and does not cancel out with its deletion.
+            (Fold::Plain, Record::Incoming { .. }) if self.is_deleted(&operation) => {
+                self.recorded += 1;
+                self.put(Operation { fold: Fold::Unknown, ..operation });
+            }
             (Fold::Plain, _) => self.fold(operation.record),
             // Right whatever the row was before, so nothing needs to cancel out.
             (Fold::Unknown, _) => {
@@ -185,6 +191,12 @@ impl CommitGroup {
             }
             (Fold::Received, _) => self.fold(operation.record),
         }
+    }
+
+    /// Returns true if the group has the deletion of the row of an operation.
+    fn is_deleted(&self, operation: &Operation) -> bool {
+        let before = self.find(operation.subject()).and_then(|at| self.operations[at].as_ref());
+        before.is_some_and(Operation::deletes)
     }
 
     /// Takes away the places of operations that cancelled out. Costs one look at each operation,

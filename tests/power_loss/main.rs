@@ -43,7 +43,8 @@ use support::{until, work};
 const KEPT: u64 = 20;
 /// Dead letters at a time: as one comes, the one this many before is deleted.
 const LETTERS: u64 = 5;
-/// Large enough that the write-ahead log is written back after some hundred commits.
+/// Large enough that a file of the log is full after 15 commits, and that the database writes its
+/// write-ahead log back after some hundred.
 const PAYLOAD: usize = 64 * 1024;
 /// Commits in a round at most: past a write-back.
 const COMMITS: u64 = 450;
@@ -57,7 +58,8 @@ fn options(durability: &str) -> StoreOptions {
         "interval" => DurabilityLevel::Interval,
         _ => DurabilityLevel::Os,
     };
-    StoreOptions { durability, size_limit: None }
+    // The files of the log are of 1 MiB then, so a round goes through many.
+    StoreOptions { durability, size_limit: Some(64 << 20) }
 }
 
 /// The dead letter of the message of this number.

@@ -6,8 +6,8 @@ use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::packet::{ProtocolVersion, QoS};
 use homing::mqtt::subscription_ids::SubscriptionIds;
 use homing::persistence::records::{
-    BodyNumber, EntryNumber, Flight, Record, SessionKey, StoredAccess, StoredEntry, StoredSession,
-    StoredSubscription,
+    BodyNumber, DelayedNumber, EntryNumber, Flight, Record, SessionKey, StoredAccess, StoredEntry,
+    StoredSession, StoredSubscription,
 };
 use homing::store::coalesce::CommitGroup;
 use homing::store::logged::{LoggedStore, StoreOptions};
@@ -97,6 +97,9 @@ fn opened(directory: &Path) -> LoggedStore {
         group.fold(record);
     }
     store.commit(&mut group).expect("committed");
+    // Until the database has it.
+    let mut reader = store.reader().expect("opened");
+    reader.delayed((Instant::ZERO, DelayedNumber(0)), Instant::ZERO, 0).expect("read");
     store
 }
 
@@ -107,7 +110,7 @@ fn dump_tells_who_waits_for_what_while_the_store_is_in_use() {
     let dump = homing_store(directory.path(), &["dump"]);
     assert_eq!(dump.code, Some(0), "{}", dump.stderr);
     for line in [
-        "version            9\n",
+        "version            10\n",
         "sessions           2\n",
         "queue entries      3\n",
         "messages           1\n",

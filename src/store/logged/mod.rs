@@ -8,6 +8,7 @@
 //! A start reads the frames behind the database and applies them ([`super::log::recovery`]).
 
 mod apply;
+pub mod lookup;
 mod reader;
 mod unapplied;
 
@@ -153,15 +154,7 @@ impl LoggedStore {
                 self.buffer.len()
             )));
         }
-        match self.log.append(&self.buffer, digest, room) {
-            // While commits find no room, nobody else frees the files that the database does not need
-            // any more.
-            Err(StoreError::Full(_)) => {
-                self.log.free_up_to(self.unapplied.applied())?;
-                self.log.append(&self.buffer, digest, room)?;
-            }
-            appended => appended?,
-        }
+        self.append_or_make_room(digest, room)?;
         if self.options.durability == DurabilityLevel::Commit {
             self.sync_log()?;
         }
@@ -170,6 +163,25 @@ impl LoggedStore {
         // A frame of a large message must not keep its memory.
         self.buffer.shrink_to(4 << 20);
         Ok(Mark { position: head.position, digest, moment, next_number })
+    }
+
+    /// Appends the frame in the buffer. Without room, files that the database does not need any more
+    /// are freed first. If there are none, the reserve of the database is deleted: the next attempt
+    /// has the room.
+    fn append_or_make_room(&mut self, digest: frame::Digest, room: Room) -> Result<(), StoreError> {
+        match self.log.append(&self.buffer, digest, room) {
+            Err(StoreError::Full(_)) => {}
+            other => return other,
+        }
+        self.log.free_up_to(self.unapplied.applied())?;
+        let appended = self.log.append(&self.buffer, digest, room);
+        if matches!(appended, Err(StoreError::Full(_)))
+            && let Ok(mut database) = self.database.try_lock()
+        {
+            database.open_reserve();
+            self.unapplied.has_no_room();
+        }
+        appended
     }
 
     fn sync_log(&mut self) -> Result<(), StoreError> {

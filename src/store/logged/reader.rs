@@ -1,7 +1,8 @@
 //! Reads messages back: from memory if the database does not have them yet, and else from the
 //! database.
 
-use super::unapplied::{Lookup, Recent, Unapplied};
+use super::lookup::{Lookup, Recent, merge};
+use super::unapplied::Unapplied;
 use crate::operators::stored::StoredPlace;
 use crate::operators::wanted::Wanted;
 use crate::persistence::records::{BodyNumber, DelayedNumber, EntryNumber, ReadEntry, StoredDelayed};
@@ -66,17 +67,7 @@ impl StoreReader for LoggedReader {
         // After the look: what was not in memory then is in the database now, or gone.
         let left: Vec<_> = in_database.iter().map(|at| wanted[*at]).collect();
         let read = if left.is_empty() { Vec::new() } else { self.database.entries(&left)? };
-        let mut read = read.into_iter().peekable();
-        let mut entries = Vec::with_capacity(wanted.len());
-        let mut in_memory = in_memory.into_iter().peekable();
-        for (place, (number, _)) in wanted.iter().enumerate() {
-            if let Some(recent) = in_memory.next_if(|recent| recent.place == place) {
-                entries.push(recent.entry);
-            } else if let Some(entry) = read.next_if(|entry| entry.number == *number) {
-                entries.push(entry);
-            }
-        }
-        Ok(entries)
+        Ok(merge(wanted, in_memory, read))
     }
 
     fn delayed(

@@ -1,7 +1,8 @@
 //! The log and the database together: kills between an append and its apply, pages from both, and a
 //! database that cannot be written.
 
-use super::unapplied::{Hindrance, Lookup};
+use super::lookup::Lookup;
+use super::unapplied::Hindrance;
 use super::*;
 use crate::mqtt::packet::PacketId;
 use crate::operators::wanted::Wanted;

@@ -4,12 +4,11 @@
 //! There are two groups: one that grows, and one that is being applied. The lock is held for one
 //! group of the log, one take, or one page.
 
+use super::lookup::{Lookup, look};
 use crate::clock;
-use crate::mqtt::message::Message;
-use crate::persistence::records::{BodyNumber, EntryNumber, ReadEntry, Record, StoredEntry};
+use crate::persistence::records::{BodyNumber, EntryNumber};
 use crate::store::StoreError;
 use crate::store::coalesce::CommitGroup;
-use crate::store::operation::Operation;
 use crate::store::sqlite::{Figures, Mark, Sqlite};
 use crate::time::Instant;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -75,28 +74,6 @@ pub(super) struct Hindrance {
 pub(super) struct Portion {
     pub group: Arc<CommitGroup>,
     pub mark: Mark,
-}
-
-/// A delivery that only memory has.
-pub(super) struct Recent {
-    /// Its place in the request.
-    pub place: usize,
-    pub entry: ReadEntry,
-    /// The file time of the message, in milliseconds.
-    pub recorded_ms: u64,
-}
-
-/// Where the deliveries of a page are.
-pub(super) enum Lookup {
-    /// The deliveries that are in memory, by their places in the request. Those that are gone are
-    /// in neither list.
-    Found {
-        in_memory: Vec<Recent>,
-        /// The places of those that only the database can have.
-        in_database: Vec<usize>,
-    },
-    /// A delivery is in memory and its message is not. Rare: a message that was handed over.
-    Apart,
 }
 
 impl Unapplied {
@@ -230,26 +207,7 @@ impl Unapplied {
     /// Looks for the deliveries of a page.
     pub(super) fn look(&self, wanted: &[(EntryNumber, BodyNumber)]) -> Lookup {
         let state = self.lock();
-        let groups = || [Some(&state.open), state.taken.as_deref()].into_iter().flatten();
-        let (mut in_memory, mut in_database) = (Vec::new(), Vec::new());
-        for (place, (number, body)) in wanted.iter().enumerate() {
-            // A change of a delivery may be in one group, and the delivery in the other.
-            let is_change = |record: &&Record| matches!(record, Record::Sent { .. } | Record::Received(_));
-            let mut on_entry = groups().filter_map(|group| group.on_entry(*number)).map(|o| &o.record);
-            match on_entry.find(|record| !is_change(record)) {
-                Some(Record::Entry(entry)) => match groups().find_map(|group| group.on_body(*body)) {
-                    Some(Operation { record: Record::Body { message, .. }, frame_ms, .. }) => {
-                        let entry = read(entry, message);
-                        in_memory.push(Recent { place, entry, recorded_ms: *frame_ms });
-                    }
-                    Some(_) => {}
-                    None => return Lookup::Apart,
-                },
-                Some(Record::EntryDone(_) | Record::EntryAcknowledged(_)) => {}
-                _ => in_database.push(place),
-            }
-        }
-        Lookup::Found { in_memory, in_database }
+        look(|| [Some(&state.open), state.taken.as_deref()].into_iter().flatten(), wanted)
     }
 
     /// Returns true if there is room for new messages. Measures again only if there was none.
@@ -281,6 +239,11 @@ impl Unapplied {
     /// Returns the bytes of the database, as of the last write to it.
     pub(super) fn database_bytes(&self) -> u64 {
         self.lock().figures.bytes
+    }
+
+    /// Records that there is no room for new messages, until it is measured again.
+    pub(super) fn has_no_room(&self) {
+        self.lock().figures.has_room = false;
     }
 
     pub(super) fn measured(&self, figures: Figures) {
@@ -399,16 +362,5 @@ impl State {
             Some(why) => Err(StoreError::Failed(why.clone())),
             None => Ok(()),
         }
-    }
-}
-
-fn read(entry: &StoredEntry, message: &Message) -> ReadEntry {
-    ReadEntry {
-        number: entry.number,
-        message: message.clone(),
-        qos: entry.qos,
-        retain: entry.retain,
-        ids: entry.ids.clone(),
-        share: entry.share.clone(),
     }
 }

@@ -147,8 +147,7 @@ impl Sqlite {
     fn refuse(&mut self, error: rusqlite::Error) -> StoreError {
         let refusal = refused(error, self.directory.path());
         if matches!(refusal, StoreError::Full(_)) {
-            self.directory.free_reserve();
-            self.is_relieved = true;
+            self.open_reserve();
             if let Err(failure @ StoreError::Failed(_)) = self.write_back("PASSIVE") {
                 return failure;
             }
@@ -361,8 +360,7 @@ impl Sqlite {
             // Everything is still in the write-ahead log.
             Err(StoreError::Busy(_)) => Ok(()),
             Err(StoreError::Full(_)) => {
-                self.directory.free_reserve();
-                self.is_relieved = true;
+                self.open_reserve();
                 Ok(())
             }
             other => other,
@@ -394,6 +392,13 @@ impl Sqlite {
             self.directory.restore_reserve()? || self.truncate_log()? && self.directory.restore_reserve()?;
         self.is_relieved = !restored;
         Ok(!self.is_relieved)
+    }
+
+    /// Deletes the reserve, so that others have its room. [`Sqlite::figures`] creates it again once
+    /// there is room.
+    pub fn open_reserve(&mut self) {
+        self.directory.free_reserve();
+        self.is_relieved = true;
     }
 
     /// Sets the largest size in bytes; `None` for no limit but the disk.

@@ -329,7 +329,6 @@ fn an_identifier_that_comes_back_after_its_deletion_went_ahead_is_there() {
     let time = store.time();
     store.apply_ahead(&refused, time).unwrap();
     refused.absorb(&mut group([begun]), 1);
-    assert!(refused.is_empty(), "it is there as before");
     store.commit(&refused).unwrap();
     let recovered = store.recover(Moment::now(), Duration::ZERO).unwrap();
     assert_eq!(recovered.sessions[0].incoming, [packet_id]);

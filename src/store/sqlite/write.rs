@@ -96,16 +96,13 @@ impl<'c> Statements<'c> {
         group.operations().filter(|o| !o.deletes()).try_for_each(|operation| self.apply(operation))
     }
 
-    /// Writes only the operations that need no room. Packet Identifiers stay: the whole group comes
-    /// later, perhaps with more folded into it, and one that comes back until then cancels out with
-    /// its deletion, so that its row must still be there.
+    /// Writes only the operations that need no room.
     ///
     /// # Errors
     /// As [`Statements::write`].
     pub(super) fn write_ahead(&mut self, group: &CommitGroup) -> Result<()> {
         self.remove_retained(group)?;
-        let stays = |o: &&Operation| matches!(o.record, Record::IncomingDone { .. });
-        group.ahead().filter(|o| !stays(o)).try_for_each(|operation| self.apply(operation))
+        group.ahead().try_for_each(|operation| self.apply(operation))
     }
 
     fn remove_retained(&mut self, group: &CommitGroup) -> Result<()> {
