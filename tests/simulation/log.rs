@@ -106,8 +106,9 @@ impl Log {
         let mut group = CommitGroup::default();
         let mut position = self.applied;
         for bytes in &self.frames {
-            let frame::Frame { head, operations, retained, .. } =
-                frame::check(bytes, LOG).and_then(frame::read).map_err(|error| format!("frame {}: {error}", position + 1))?;
+            let frame::Frame { head, operations, retained, .. } = frame::check(bytes, LOG)
+                .and_then(frame::read)
+                .map_err(|error| format!("frame {}: {error}", position + 1))?;
             position += 1;
             if head.position != position {
                 return Err(format!("the log has frame {} in place of {position}", head.position));

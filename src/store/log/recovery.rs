@@ -4,7 +4,8 @@
 //! digest and its predecessor. The log ends where there is no frame any more. Bytes there that are
 //! no frame are what a crash left of the last one, which nobody acknowledged: they are overwritten,
 //! and logged. If a frame behind them says that everything before it was forced to the disk, they
-//! are a damage, and the start is refused: a message that was acknowledged would be missing.
+//! are a damage, and the start is refused: a message that was acknowledged would be missing. Damages
+//! in frames that the database has do not count.
 
 use super::segment::{HEADER, Segment, SegmentHeader, Tail, end_before, read_header};
 use super::{Log, Older, create, failed, log_in, path_of, reserve_in, sync};
