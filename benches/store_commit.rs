@@ -14,7 +14,7 @@ use homing::persistence::records::{
     BodyNumber, EntryNumber, Record, SessionKey, StoredAccess, StoredEntry, StoredSession,
 };
 use homing::store::coalesce::CommitGroup;
-use homing::store::sqlite::{Sqlite, SqliteOptions};
+use homing::store::logged::{LoggedStore, StoreOptions};
 use homing::store::{Moment, Store};
 use homing::time::Instant;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use std::time::Duration;
 const PAYLOAD: usize = 256;
 
 struct Driver {
-    store: Sqlite,
+    store: LoggedStore,
     group: CommitGroup,
     next: u64,
     /// The longest commit and the longest write-back, in milliseconds.
@@ -33,8 +33,8 @@ struct Driver {
 impl Driver {
     fn new(durability: DurabilityLevel, sessions: u64) -> Driver {
         let directory = tempfile::tempdir().expect("a directory");
-        let mut store =
-            Sqlite::open(directory.path(), SqliteOptions { durability, size_limit: None }).expect("opened");
+        let mut store = LoggedStore::open(directory.path(), StoreOptions { durability, size_limit: None })
+            .expect("opened");
         store.recover(Moment::now(), Duration::ZERO).expect("recovered");
         let mut driver = Driver {
             store,
@@ -54,7 +54,7 @@ impl Driver {
     fn commit(&mut self) {
         self.group.seal();
         let began = homing::clock::nanos();
-        self.store.commit(&self.group).expect("committed");
+        self.store.commit(&mut self.group).expect("committed");
         let committed = homing::clock::nanos();
         self.store.tidy().expect("tidied");
         // The committing thread asks this before each commit; the size is the one at that time.
@@ -221,8 +221,8 @@ fn open_a_million() {
     let Driver { store, _directory: kept, .. } = driver;
     drop(store);
     let began = homing::clock::nanos();
-    let options = SqliteOptions { durability: DurabilityLevel::Commit, size_limit: None };
-    let mut store = Sqlite::open(&directory, options).expect("opened");
+    let options = StoreOptions { durability: DurabilityLevel::Commit, size_limit: None };
+    let mut store = LoggedStore::open(&directory, options).expect("opened");
     let recovered = store.recover(Moment::now(), Duration::ZERO).expect("recovered");
     let took = (homing::clock::nanos() - began) as f64 / 1e6;
     let entries: usize = recovered.sessions.iter().map(|s| s.entries.len()).sum();

@@ -211,7 +211,7 @@ fn commits(store: StoreState) -> Finding {
             "a change has waited {secs} s for its commit: nothing that must be stored is acknowledged"
         );
         return Finding::fail(Check::Commits, text).advise(
-            "See if the disk hangs, or if another process has homing.db locked; the log line store.locked says so",
+            "See if the disk hangs, or if another process has homing.db locked; the log lines store.behind and store.locked say so",
         );
     }
     let took = store.commit_p99;

@@ -13,7 +13,7 @@ use crate::login::listener_terms::ListenerConnections;
 use crate::pulse::Pulses;
 use crate::session::trace_steps::TraceStep;
 use crate::shard::{ShardSnapshot, SharedState};
-use crate::store::writer::WriterStatistics;
+use crate::store::statistics::StoreStatistics;
 use crate::time::Instant;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -45,7 +45,7 @@ pub struct BrokerStatistics {
     /// The counters of reloads.
     pub config: ReloadStatistics,
     /// The counters of the store. Empty until its threads have started, and without a store.
-    store: OnceLock<Arc<WriterStatistics>>,
+    store: OnceLock<Arc<StoreStatistics>>,
     /// Sockets that were closed for `limits.connects_per_address`.
     refused_addresses: AtomicU64,
     handshakes: HandshakeCounts,
@@ -295,12 +295,12 @@ impl BrokerStatistics {
     }
 
     /// Sets the counters of the store, once its threads have started.
-    pub fn set_store(&self, statistics: Arc<WriterStatistics>) {
+    pub fn set_store(&self, statistics: Arc<StoreStatistics>) {
         let _ = self.store.set(statistics);
     }
 
     /// Returns the counters of the store; `None` without a store.
-    pub fn store(&self) -> Option<&WriterStatistics> {
+    pub fn store(&self) -> Option<&StoreStatistics> {
         self.store.get().map(|s| &**s)
     }
 

@@ -12,7 +12,7 @@ use crate::mqtt::codec::PacketType;
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Drops};
 use crate::shard::{Input, Shard, ShardSnapshot, SharedState};
-use crate::store::writer::WriterStatistics;
+use crate::store::statistics::StoreStatistics;
 use crate::time::Instant;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -224,7 +224,7 @@ fn expiry_figures(expiry: &ExpiryStatistics) -> Vec<SysFigure> {
 }
 
 /// Returns the counters of the store.
-fn store_figures(store: &WriterStatistics) -> Vec<SysFigure> {
+fn store_figures(store: &StoreStatistics) -> Vec<SysFigure> {
     let counters = [
         ("commits", &store.commits),
         ("records", &store.records),

@@ -3,8 +3,8 @@
 use super::output::{complain, failed, say};
 use clap::Subcommand;
 use homing::config::{Config, DurabilityLevel, duration};
-use homing::store::sqlite::inspect::StoreInspection;
-use homing::store::sqlite::{self, Sqlite};
+use homing::store::logged::{LoggedStore, StoreOptions};
+use homing::store::sqlite::inspect::{StoreInspection, cut};
 use homing::store::{Moment, Store, StoreError};
 #[cfg(feature = "admin")]
 use std::path::Path;
@@ -18,8 +18,8 @@ use std::process::ExitCode;
 pub(crate) fn open_store(config: &Config) -> Result<Option<Box<dyn Store>>, StoreError> {
     let Some(directory) = data_directory(config) else { return Ok(None) };
     let (durability, size_limit) = (config.store.durability, config.store.largest_size());
-    let options = sqlite::SqliteOptions { durability, size_limit };
-    Ok(Some(Box::new(Sqlite::open(&directory, options)?)))
+    let options = StoreOptions { durability, size_limit };
+    Ok(Some(Box::new(LoggedStore::open(&directory, options)?)))
 }
 
 /// Returns the directory of the store; `None` with `store.durability = "none"`.
@@ -81,6 +81,13 @@ pub(crate) enum StoreQuery {
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
+    /// Go on without the rest of a damaged log: moves everything behind a position aside; loses
+    /// acknowledged messages
+    Cut {
+        /// The last position that stays, as the broker or `check` names it
+        #[arg(long = "at", value_name = "POSITION")]
+        position: u64,
+    },
 }
 
 /// Carries out a command on the data directory.
@@ -94,6 +101,12 @@ fn inspected(query: &StoreQuery, config: &Config) -> Result<ExitCode, StoreError
             "store.durability is none, so there is no store; name one with --data-dir".to_owned(),
         ));
     };
+    if let StoreQuery::Cut { position } = query {
+        let aside = cut(&directory, *position)?;
+        say(&format!("the log in {} ends with position {position} now", directory.display()));
+        aside.iter().for_each(|file| say(&format!("what was behind it is in {}", file.display())));
+        return Ok(ExitCode::SUCCESS);
+    }
     let inspection = StoreInspection::open(&directory)?;
     match query {
         StoreQuery::Check => {
@@ -105,6 +118,7 @@ fn inspected(query: &StoreQuery, config: &Config) -> Result<ExitCode, StoreError
             faults.iter().for_each(|fault| complain(fault));
             return Ok(ExitCode::FAILURE);
         }
+        StoreQuery::Cut { .. } => {}
         StoreQuery::Dump => inspection.dump(Moment::now(), say)?,
         StoreQuery::Backup { file } => {
             inspection.backup(file)?;

@@ -1,5 +1,6 @@
 //! Folds the records of several batches into one commit group, in the order in which they were
-//! made. A row that is put and deleted within the group cancels out.
+//! made. A row that is put and deleted within the group cancels out. Whole groups are folded in the
+//! same way into the one that the database takes next ([`CommitGroup::absorb`]).
 //!
 //! An index by number leads each record to the operation that it changes, so folding costs one
 //! look-up for each record. Index and operations are reused from group to group, so a steady load
@@ -8,12 +9,18 @@
 use crate::mqtt::charge::Charge;
 use crate::mqtt::keyed::Keyed;
 use crate::mqtt::packet::PacketId;
-use crate::persistence::records::{EntryNumber, Record, RetainedRecord, SessionKey, SessionState};
+use crate::persistence::records::{
+    BodyNumber, EntryNumber, Record, RetainedRecord, SessionKey, SessionState,
+};
 use crate::store::operation::{Fold, Operation, Subject};
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
-/// The operations of one database transaction.
+/// Operations that cancelled out, beside four times those that remain, from which on their places
+/// are taken away.
+const VACANT: usize = 1 << 16;
+
+/// The operations of one frame of the log, or of one transaction of the database.
 #[derive(Debug, Default)]
 pub struct CommitGroup {
     /// In the order of the first record of each; `None` if it has cancelled out.
@@ -23,6 +30,8 @@ pub struct CommitGroup {
     retained: Vec<RetainedRecord>,
     retained_index: HashTable<u32>,
     ends_sessions: bool,
+    /// Given to operations that are folded in: [`Operation::frame_ms`].
+    frame_ms: u64,
     recorded: u64,
     bytes: usize,
     highest: u64,
@@ -44,8 +53,22 @@ impl CommitGroup {
 
     /// Returns true if [`CommitGroup::ahead`] or the deletions of retained messages are not empty.
     pub fn has_ahead(&self) -> bool {
-        let removed = |record: &RetainedRecord| matches!(record, RetainedRecord::Removed(_));
-        self.ahead().next().is_some() || self.retained.iter().any(removed)
+        self.ahead().next().is_some() || self.retained_removed().next().is_some()
+    }
+
+    /// Returns the deletions of retained messages.
+    pub fn retained_removed(&self) -> impl Iterator<Item = &RetainedRecord> {
+        self.retained.iter().filter(|record| matches!(record, RetainedRecord::Removed(_)))
+    }
+
+    /// Returns the operation on the row of an entry.
+    pub fn on_entry(&self, number: EntryNumber) -> Option<&Operation> {
+        self.find(Subject::Entry(number.0)).and_then(|at| self.operations[at].as_ref())
+    }
+
+    /// Returns the operation on the row of a body.
+    pub fn on_body(&self, number: BodyNumber) -> Option<&Operation> {
+        self.find(Subject::Body(number.0)).and_then(|at| self.operations[at].as_ref())
     }
 
     /// Removes the operations of [`CommitGroup::ahead`], which are committed now. Deletions of
@@ -107,7 +130,85 @@ impl CommitGroup {
         self.retained.clear();
         self.retained_index.clear();
         (self.live, self.ends_sessions, self.recorded, self.bytes, self.highest) = (0, false, 0, 0, 0);
+        self.frame_ms = 0;
         self.charge.set(0);
+    }
+
+    /// Folds in the operations of a later group, which is left without any. `frame_ms` is the file
+    /// time of its frame, for operations that were in no frame before. The charge of the group moves
+    /// over as well.
+    pub fn absorb(&mut self, later: &mut CommitGroup, frame_ms: u64) {
+        self.take_charge(&later.charge);
+        later.charge.set(0);
+        self.absorb_all(later.operations.drain(..).flatten(), later.retained.drain(..), frame_ms);
+        later.index.clear();
+        later.retained_index.clear();
+        later.live = 0;
+    }
+
+    /// As [`CommitGroup::absorb`], for operations that are in no group, such as those of a frame
+    /// that was read.
+    pub fn absorb_all(
+        &mut self,
+        operations: impl IntoIterator<Item = Operation>,
+        retained: impl IntoIterator<Item = RetainedRecord>,
+        frame_ms: u64,
+    ) {
+        for operation in operations {
+            // A message keeps its age.
+            self.frame_ms = if operation.frame_ms > 0 { operation.frame_ms } else { frame_ms };
+            self.absorb_one(operation);
+        }
+        retained.into_iter().for_each(|record| self.retain(record));
+        if self.operations.len() > 4 * self.live + VACANT {
+            self.close_ranks();
+        }
+    }
+
+    fn absorb_one(&mut self, operation: Operation) {
+        match (operation.fold, &operation.record) {
+            // A part of the deletions may be in the database already (`Sqlite::apply_ahead`), so an
+            // identifier that comes back is put, and does not cancel out with its deletion.
+            (Fold::Plain, Record::Incoming { .. }) if self.is_deleted(&operation) => {
+                self.recorded += 1;
+                self.put(Operation { fold: Fold::Unknown, ..operation });
+            }
+            (Fold::Plain, _) => self.fold(operation.record),
+            // Right whatever the row was before, so nothing needs to cancel out.
+            (Fold::Unknown, _) => {
+                self.recorded += 1;
+                self.put(operation);
+            }
+            (Fold::Received, Record::Sent { number, .. }) => {
+                let number = *number;
+                self.fold(operation.record);
+                self.fold(Record::Received(number));
+            }
+            (Fold::Received, Record::Entry(entry)) => {
+                let number = entry.number;
+                self.fold(operation.record);
+                self.fold(Record::Received(number));
+            }
+            (Fold::Received, _) => self.fold(operation.record),
+        }
+    }
+
+    /// Returns true if the group has the deletion of the row of an operation.
+    fn is_deleted(&self, operation: &Operation) -> bool {
+        let before = self.find(operation.subject()).and_then(|at| self.operations[at].as_ref());
+        before.is_some_and(Operation::deletes)
+    }
+
+    /// Takes away the places of operations that cancelled out. Costs one look at each operation,
+    /// after at least as many have come.
+    fn close_ranks(&mut self) {
+        self.operations.retain(Option::is_some);
+        self.index.clear();
+        let operations = &self.operations;
+        let hash_of = |at: &u32| operations[*at as usize].as_ref().map_or(0, |o| hash(o.subject()));
+        for at in 0..operations.len() as u32 {
+            self.index.insert_unique(hash_of(&at), at, hash_of);
+        }
     }
 
     /// Folds in a change to a retained message. These changes have an order of their own, apart
@@ -201,7 +302,7 @@ impl CommitGroup {
     /// Replaces the operation on the same row, or adds one.
     fn put(&mut self, operation: Operation) {
         match self.find(operation.subject()) {
-            Some(at) => self.operations[at] = Some(operation),
+            Some(at) => self.operations[at] = Some(Operation { frame_ms: self.frame_ms, ..operation }),
             None => self.push(operation),
         }
     }
@@ -235,7 +336,7 @@ impl CommitGroup {
         let begun = self.find(Subject::Incoming(session.0, packet_id.get())).filter(|at| {
             matches!(
                 self.operations[*at],
-                Some(Operation { record: Record::Incoming { .. }, fold: Fold::Plain })
+                Some(Operation { record: Record::Incoming { .. }, fold: Fold::Plain, .. })
             )
         });
         match begun {
@@ -243,7 +344,7 @@ impl CommitGroup {
             // The row may exist or not, so from here on the last record wins.
             None => {
                 let record = Record::IncomingDone { session, packet_id };
-                self.put(Operation { record, fold: Fold::Unknown });
+                self.put(Operation { record, fold: Fold::Unknown, frame_ms: self.frame_ms });
             }
         }
     }
@@ -251,7 +352,7 @@ impl CommitGroup {
     /// Folds in a change of an entry: [`Record::Sent`] or [`Record::Received`].
     fn change_entry(&mut self, number: EntryNumber, change: Record) {
         let Some(at) = self.find(Subject::Entry(number.0)) else { return self.push(change.into()) };
-        let Some(Operation { record, fold }) = &mut self.operations[at] else { return };
+        let Some(Operation { record, fold, .. }) = &mut self.operations[at] else { return };
         match (&mut *record, change) {
             (Record::Entry(_) | Record::Sent { .. }, Record::Received(_)) => *fold = Fold::Received,
             (Record::Entry(entry), Record::Sent { flight, .. }) => entry.flight = Some(flight),
@@ -296,7 +397,7 @@ impl CommitGroup {
 
     fn push(&mut self, operation: Operation) {
         let hash_of_new = hash(operation.subject());
-        self.operations.push(Some(operation));
+        self.operations.push(Some(Operation { frame_ms: self.frame_ms, ..operation }));
         self.live += 1;
         let operations = &self.operations;
         // Operations that cancelled out have left the index.

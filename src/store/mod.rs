@@ -2,10 +2,10 @@
 //! SQLite.
 //!
 //! Shards record changes ([`crate::persistence`]). While one commit runs, the committing thread
-//! ([`writer`]) gathers the batches of all shards. These batches become the next transaction of a
-//! [`Store`]. Then the thread reports to each shard the last batch that is safe. Reading back uses
-//! a [`StoreReader`] and a thread of its own, and sees committed rows only. So do the questions of
-//! operators ([`view`]).
+//! ([`writer`]) gathers the batches of all shards. These batches become the next frame of the log
+//! ([`logged`]). Then the thread reports to each shard the last batch that is safe. The database
+//! follows. Reading back uses a [`StoreReader`] and a thread of its own, and sees committed rows
+//! only. So do the questions of operators ([`view`]).
 //!
 //! The folder makes no decision about sessions or messages. Its callers are `broker` and `main.rs`.
 //! The folder imports `persistence` and the modules below `persistence`, and the words of the
@@ -17,14 +17,22 @@
 //! | [`operation`] | one change of the database |
 //! | [`commit_queue`] | decides which batches may be committed together |
 //! | [`writer`] | the committing thread and the reading thread |
-//! | [`sqlite`] | the store in a file |
+//! | [`logged`] | the store on a disk: the log, and the thread that applies it to the database |
+//! | [`frame`] | a commit group as bytes |
+//! | [`log`] | frames in files, and what a start finds in them |
+//! | [`sqlite`] | the database |
+//! | [`statistics`] | the figures of the store's threads |
 //! | [`view`] | looks at stored messages for operators |
 //! | [`wall`] | the times in the store, and the time that passed while it was closed |
 
 pub mod coalesce;
 pub mod commit_queue;
+pub mod frame;
+pub mod log;
+pub mod logged;
 pub mod operation;
 pub mod sqlite;
+pub mod statistics;
 pub mod view;
 pub mod wall;
 pub mod writer;
@@ -41,6 +49,7 @@ mod memory_store;
 mod tests;
 
 use crate::clock;
+use crate::mqtt::charge::Budget;
 use crate::mqtt::packet::QoS;
 use crate::operators::query::MessageSummary;
 use crate::operators::stored::{StoredMessage, StoredPlace};
@@ -49,8 +58,10 @@ use crate::persistence::records::{
     BodyCopy, BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, StoredDelayed,
 };
 use crate::store::coalesce::CommitGroup;
+use crate::store::statistics::StoreStatistics;
 use crate::time::Instant;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 pub(crate) use wall::SET_SINCE;
 
@@ -102,15 +113,16 @@ pub trait Store: Send {
     /// The store cannot be written; [`StoreError::Full`] can be tried again once.
     fn copy_bodies(&mut self, copies: &[BodyCopy]) -> Result<(), StoreError>;
 
-    /// Makes every change of the group in one transaction. On return the group is as safe as
-    /// `store.durability` says.
+    /// Commits every change of a sealed group together. On return the group is as safe as
+    /// `store.durability` says. The store may take the operations out of a group that it commits.
     ///
     /// # Errors
-    /// - [`StoreError::Busy`]: no change is made, and the same group can be tried again.
+    /// - [`StoreError::Busy`], [`StoreError::Behind`]: no change is made, and the same group can be
+    ///   tried again.
     /// - [`StoreError::Full`]: no change is made, and the store has opened its reserve. The same
     ///   group, or a group that frees more, can be tried again.
     /// - [`StoreError::Failed`]: nobody knows which changes are stored.
-    fn commit(&mut self, group: &CommitGroup) -> Result<(), StoreError>;
+    fn commit(&mut self, group: &mut CommitGroup) -> Result<(), StoreError>;
 
     /// Makes only those changes of the group that need no room: [`CommitGroup::ahead`], and the
     /// deletions of retained messages. Used after [`StoreError::Full`], so that changes which make
@@ -170,6 +182,10 @@ pub trait Store: Send {
 
     /// Returns the bytes that the store takes, free pages included.
     fn bytes(&self) -> u64;
+
+    /// Sets the account of the memory that the store has in use, and the place of its figures. Called
+    /// once, before the first commit.
+    fn attach(&mut self, _budget: &Arc<Budget>, _statistics: &Arc<StoreStatistics>) {}
 
     /// Returns the directory of the store; `None` if the store is in memory.
     fn directory(&self) -> Option<&Path> {
@@ -266,6 +282,9 @@ pub enum StoreError {
     /// made, and the call can be tried again.
     #[error("another process has the database locked: {0}")]
     Busy(String),
+    /// The database is too far behind the log. No change was made, and the call can be tried again.
+    #[error("the database is behind by {0}")]
+    Behind(String),
     /// A write, a sync or a read failed. The content of the store is unknown, so the broker must
     /// not go on.
     #[error("{0}")]

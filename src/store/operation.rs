@@ -9,6 +9,9 @@ pub struct Operation {
     pub record: Record,
     /// The additions of the fold to the record.
     pub fold: Fold,
+    /// The file time in milliseconds of the frame that the operation is in; 0 before it is in one.
+    /// The age of a message counts from there.
+    pub frame_ms: u64,
 }
 
 /// Facts from other records of a group about the row of a record.
@@ -27,7 +30,7 @@ pub enum Fold {
 
 impl From<Record> for Operation {
     fn from(record: Record) -> Operation {
-        Operation { record, fold: Fold::Plain }
+        Operation { record, fold: Fold::Plain, frame_ms: 0 }
     }
 }
 

@@ -1,7 +1,8 @@
 //! What every store does, whatever it keeps things in.
 
+use super::logged::{LoggedStore, StoreOptions};
 use super::memory_store::{Image, Memory};
-use super::sqlite::{self, Sqlite};
+use super::sqlite::directory::database_in;
 use super::{Boot, Moment, Store, ViewedEntry};
 use crate::config::DurabilityLevel;
 use crate::mqtt::charge::Charge;
@@ -20,6 +21,7 @@ use crate::persistence::records::{
 };
 use crate::store::coalesce::CommitGroup;
 use crate::time::Instant;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,19 +33,19 @@ pub(super) trait Reopen {
 /// A directory of its own, deleted with the test.
 pub(super) struct InFile {
     pub directory: tempfile::TempDir,
-    pub options: sqlite::SqliteOptions,
+    pub options: StoreOptions,
 }
 
 impl Default for InFile {
     fn default() -> InFile {
-        let options = sqlite::SqliteOptions { durability: DurabilityLevel::Commit, size_limit: None };
+        let options = StoreOptions { durability: DurabilityLevel::Commit, size_limit: None };
         InFile { directory: tempfile::tempdir().unwrap(), options }
     }
 }
 
 impl Reopen for InFile {
     fn open(&mut self) -> Box<dyn Store> {
-        Box::new(Sqlite::open(self.directory.path(), self.options).unwrap())
+        Box::new(LoggedStore::open(self.directory.path(), self.options).unwrap())
     }
 }
 
@@ -145,7 +147,23 @@ pub(super) fn commit(store: &mut dyn Store, records: Vec<Record>) {
     let mut group = CommitGroup::default();
     records.into_iter().for_each(|record| group.fold(record));
     group.seal();
-    store.commit(&group).unwrap();
+    store.commit(&mut group).unwrap();
+}
+
+/// Returns all rows of the database in a data directory, but those of its own figures.
+pub(super) fn rows(data: &Path) -> Vec<String> {
+    let connection = rusqlite::Connection::open(database_in(data)).unwrap();
+    let mut found = Vec::new();
+    for table in ["session", "subscription", "incoming", "body", "entry", "retained", "delayed", "letter"] {
+        let mut statement = connection.prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2")).unwrap();
+        let columns = statement.column_count();
+        let mut rows = statement.query([]).unwrap();
+        while let Some(row) = rows.next().unwrap() {
+            let values: Vec<_> = (0..columns).map(|at| row.get_ref(at).unwrap()).collect();
+            found.push(format!("{table}: {values:?}"));
+        }
+    }
+    found
 }
 
 fn recover(store: &mut dyn Store, at: Moment) -> Recovered {
@@ -157,6 +175,8 @@ fn reopened(kind: &mut dyn Reopen, groups: Vec<Vec<Record>>) -> (Box<dyn Store>,
     let mut store = kind.open();
     recover(&mut *store, first());
     groups.into_iter().for_each(|records| commit(&mut *store, records));
+    // Each commit of a store on a disk is a heartbeat by the clocks of the machine.
+    store.heartbeat(first()).unwrap();
     drop(store);
     let mut store = kind.open();
     let recovered = recover(&mut *store, second());
@@ -361,12 +381,13 @@ fn the_last_retained_message_of_a_topic_comes_back(kind: &mut dyn Reopen) {
     for record in [set("a", b"1"), set("b", b"2")] {
         group.retain(record);
     }
-    store.commit(&group).unwrap();
+    store.commit(&mut group).unwrap();
     group.clear();
     for record in [set("a", b"3"), RetainedRecord::Removed("b".into()), RetainedRecord::Removed("c".into())] {
         group.retain(record);
     }
-    store.commit(&group).unwrap();
+    store.commit(&mut group).unwrap();
+    store.heartbeat(first()).unwrap();
     drop(store);
     let recovered = recover(&mut *kind.open(), second());
     let [only] = &recovered.retained[..] else { panic!("{:?}", recovered.retained) };
@@ -386,7 +407,7 @@ fn the_source_of_a_retained_message_comes_back(kind: &mut dyn Reopen) {
         let (source, owner) = (source.clone().map(Arc::new), Some(Owner::new("farmer", "devices")));
         group.retain(RetainedRecord::Set(RetainedMessage { message, source, owner }));
     }
-    store.commit(&group).unwrap();
+    store.commit(&mut group).unwrap();
     drop(store);
     let recovered = recover(&mut *kind.open(), second());
     let mut found: Vec<_> =
@@ -482,6 +503,7 @@ fn time_while_it_was_down_counts_from_the_last_heartbeat(kind: &mut dyn Reopen) 
             Record::Entry(Box::new(entry(3, 1, 2))),
         ],
     );
+    store.heartbeat(before).unwrap();
     drop(store);
     let recovered = recover(&mut *kind.open(), before);
     assert_eq!(recovered.sessions[0].entries[0].body.unwrap().expires, MS(1_010));

@@ -11,11 +11,10 @@
 
 mod commit;
 mod read;
-mod statistics;
 
 pub use read::{SessionToken, StorePageRequest};
-pub use statistics::WriterStatistics;
 
+use super::statistics::StoreStatistics;
 use super::{Store, StoreError, StoreReader};
 use crate::durability::read_requests::DelayedRequest;
 use crate::mqtt::charge::Budget;
@@ -27,6 +26,7 @@ use crate::store::commit_queue::Bounds;
 use read::PageRead;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -162,7 +162,9 @@ impl ToStore {
 #[derive(Debug)]
 pub struct Writer {
     to_store: ToStore,
-    statistics: Arc<WriterStatistics>,
+    statistics: Arc<StoreStatistics>,
+    /// Set before the threads are told to stop.
+    is_stopping: Arc<AtomicBool>,
     committing: JoinHandle<()>,
     reading: JoinHandle<()>,
 }
@@ -176,29 +178,32 @@ impl Writer {
     /// # Errors
     /// Returns an error if the store's reader cannot be opened, or if the system refuses a thread.
     pub fn start(
-        store: Box<dyn Store>,
+        mut store: Box<dyn Store>,
         options: WriterOptions,
         budget: Arc<Budget>,
         on: impl Fn(WriterNotice) + Send + Sync + 'static,
     ) -> Result<Writer, StoreError> {
         let refused = |error: io::Error| StoreError::Failed(format!("a thread for the store: {error}"));
+        let statistics = Arc::new(StoreStatistics::default());
+        store.attach(&budget, &statistics);
         let reader: Box<dyn StoreReader> = store.reader()?;
-        let statistics = Arc::new(WriterStatistics::default());
         let on = Arc::new(on);
         let (requests, queued) = mpsc::channel();
         let (reads, requested) = mpsc::channel();
         let readers = Arc::clone(&budget);
         let (to_reader, for_reader) = (Arc::clone(&on), Arc::clone(&statistics));
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&is_stopping);
         let reading = Builder::new()
             .name("homing-read".into())
-            .spawn(move || read::run(reader, &requested, &*to_reader, &for_reader, &readers))
+            .spawn(move || read::run(reader, &requested, &*to_reader, &for_reader, &readers, &is_over))
             .map_err(refused)?;
         let for_commits = Arc::clone(&statistics);
         let committing = Builder::new()
             .name("homing-store".into())
             .spawn(move || commit::run(store, options, &queued, &*on, &for_commits, &budget))
             .map_err(refused)?;
-        Ok(Writer { to_store: ToStore { requests, reads }, statistics, committing, reading })
+        Ok(Writer { to_store: ToStore { requests, reads }, is_stopping, statistics, committing, reading })
     }
 
     /// Returns a handle for a shard.
@@ -207,7 +212,7 @@ impl Writer {
     }
 
     /// Returns the figures of both threads.
-    pub fn statistics(&self) -> Arc<WriterStatistics> {
+    pub fn statistics(&self) -> Arc<StoreStatistics> {
         Arc::clone(&self.statistics)
     }
 
@@ -216,6 +221,7 @@ impl Writer {
     /// The reading thread stops first. The connection that closes the store last tidies the file,
     /// and only the committing thread may write.
     pub fn stop(self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
         // A thread that panicked has already reported it.
         let _ = self.to_store.reads.send(PageRead::Stop);
         let _ = self.reading.join();

@@ -2,7 +2,7 @@
 
 use crate::http::{LOCAL, request};
 use crate::support::process::Process;
-use crate::support::{Connect, Message, RawClient, Version, until};
+use crate::support::{Connect, Message, PATIENCE, RawClient, Version, until};
 use homing::admin::access::Scope;
 use homing::admin::api_paths;
 use serde_json::Value;
@@ -10,6 +10,9 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+/// A store whose database may be 8 MiB behind its log.
+pub const SMALL_STORE: [&str; 2] = ["--set", "store.size_limit=64 MiB"];
 
 /// A broker with a file of tokens and a Unix socket, in a directory of its own.
 pub struct Administered {
@@ -45,6 +48,28 @@ impl Administered {
     /// Returns the database of a broker that stores its sessions.
     pub fn database(&self) -> PathBuf {
         self.directory.path().join("data/homing.db")
+    }
+
+    /// Has another process lock the database, as `sqlite3` may, and fills the log until no commit
+    /// goes on. The lock lasts as long as the connection that is returned. Needs [`SMALL_STORE`].
+    pub fn stop_commits(&self) -> rusqlite::Connection {
+        let other = rusqlite::Connection::open(self.database()).expect("a database");
+        other.busy_timeout(PATIENCE).expect("a time");
+        other.execute_batch("BEGIN IMMEDIATE").expect("no write is under way for long");
+        let mut publisher = RawClient::connect(self.mqtt, &Connect::new(Version::V311, "filler"));
+        // Half as much again as the database may be behind.
+        for n in 0..48 {
+            let payload = vec![b'x'; 256 << 10];
+            publisher.publish(&Message::new(format!("filler/{n}"), payload).retained());
+        }
+        until("a commit that does not go on", || {
+            let (_, metrics) = request(self.admin, "GET", "/metrics", LOCAL);
+            let line =
+                metrics.lines().find_map(|l| l.strip_prefix("homing_store_oldest_uncommitted_seconds "));
+            let waits: f64 = line.and_then(|waits| waits.parse().ok()).expect("a sample");
+            (waits > 0.5).then_some(())
+        });
+        other
     }
 
     /// Returns the process of the broker.

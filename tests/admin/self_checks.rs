@@ -1,6 +1,6 @@
 //! The checks that a running broker makes of itself.
 
-use crate::api::{Administered, json_of};
+use crate::api::{Administered, SMALL_STORE, json_of};
 use crate::http::{LOCAL, request};
 use crate::support::{Connect, Message, RawClient, Version, until};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -68,18 +68,17 @@ fn a_broker_checks_the_store_of_its_start_until_it_ends() {
     assert!(owner["detail"].as_str().is_some_and(|text| text.contains(&data)), "{body:#}");
 }
 
-/// Another process that has the database locked, as `sqlite3` may, stops all commits as a disk that
-/// hangs does.
+/// Another process that has the database locked for long stops all commits, as a disk that hangs
+/// does.
 #[test]
 fn a_broker_whose_store_does_not_commit_is_not_ready_and_says_why() {
-    let broker = Administered::start_with(&[]);
+    let broker = Administered::start_with(&SMALL_STORE);
     let ready = || {
         let (status, answer) = request(broker.admin, "GET", "/readyz", LOCAL);
         (status, json_of(&answer)["checks"]["store"].as_str().map(str::to_owned))
     };
     let is = |state: &str, status| (status, Some(state.to_owned()));
-    let other = rusqlite::Connection::open(broker.database()).expect("a database");
-    other.execute_batch("BEGIN IMMEDIATE").expect("a lock");
+    let other = broker.stop_commits();
     let mut client = RawClient::open(broker.mqtt, Version::V5);
     client.send(&Connect::persistent(Version::V5, "pump").encode());
     until("a broker that is not ready", || (ready() == is("late", 503)).then_some(()));

@@ -1,6 +1,6 @@
 //! `where` names the reason why a message waits, and its end. Each reason has its own situation.
 
-use crate::api::{Administered, json_of};
+use crate::api::{Administered, SMALL_STORE, json_of};
 use crate::messages::STORED;
 use crate::support::client::subscribe_packet;
 use crate::support::packet::Kind;
@@ -119,12 +119,9 @@ fn after_a_return_older_messages_are_sent_again_first() {
 
 #[test]
 fn a_packet_behind_an_uncommitted_record_waits_for_the_commit() {
-    let broker = Administered::start_with(&STORED);
+    let broker = Administered::start_with(&SMALL_STORE);
     let mut pump = subscriber(&broker, &Connect::persistent(Version::V5, "pump"));
-    // As long as another process writes, the broker cannot commit.
-    let other = rusqlite::Connection::open(broker.database()).expect("a database");
-    other.busy_timeout(PATIENCE).expect("a time");
-    other.execute_batch("BEGIN IMMEDIATE").expect("no commit is under way for long");
+    let other = broker.stop_commits();
     let id = pump.fresh_id();
     pump.send(&subscribe_packet(Version::V5, id, &[], &[("lamps/#", 1)]));
     let mut publisher = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "app"));

@@ -6,7 +6,7 @@ use crate::support::launch::{
 use crate::support::memory_store::Memory;
 use crate::support::{Connect, Message, Property, V5, V311, Version, now};
 use homing::config::{Config, DurabilityLevel};
-use homing::store::sqlite::{Sqlite, SqliteOptions};
+use homing::store::logged::{LoggedStore, StoreOptions};
 use std::time::Duration;
 
 /// One expiry tick, and what a busy machine may add.
@@ -121,8 +121,8 @@ fn delays_go_on_over_a_restart_and_a_due_message_is_published_once() {
 fn a_message_that_waits_over_a_restart_gives_back_the_bytes_that_it_took() {
     let directory = tempfile::tempdir().expect("a directory");
     let start = || {
-        let options = SqliteOptions { durability: DurabilityLevel::Commit, size_limit: None };
-        let store = Sqlite::open(directory.path(), options).expect("a store");
+        let options = StoreOptions { durability: DurabilityLevel::Commit, size_limit: None };
+        let store = LoggedStore::open(directory.path(), options).expect("a store");
         let one_at_a_time = |config: &mut Config| {
             config.limits.delayed_bytes = "10 KiB".parse().expect("a size");
         };

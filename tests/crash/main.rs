@@ -153,6 +153,10 @@ fn spawn(directory: &Path, threads: u64) -> Process {
         .args(["--set", "store.queue_messages=1000000", "--set", "store.queue_bytes=1 GiB"])
         .arg("--data-dir")
         .arg(directory);
+    if threads == 1 {
+        // The files of the log are of 4 MiB then, and some fill up.
+        command.args(["--set", "store.size_limit=256 MiB"]);
+    }
     Process::spawn(&mut command)
 }
 

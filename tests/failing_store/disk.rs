@@ -1,8 +1,10 @@
 //! The real binary on a disk whose system calls fail: `shim.c` preloaded.
 
+use crate::support::client::Event;
 use crate::support::process::{Process, homing_serve};
 use crate::support::shim::shim;
-use crate::support::{Connect, Kind, Message, PATIENCE, RawClient, V5, V311, now};
+use crate::support::{Connect, Message, PATIENCE, Packet, RawClient, V5, V311, now};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,6 +12,8 @@ use tempfile::TempDir;
 
 /// Taken before the disk fails.
 const BEFORE: usize = 20;
+/// The least that can be configured: the files of the log are of 1 MiB then.
+const SMALL: [&str; 4] = ["--set", "store.size_limit=64 MiB", "--set", "limits.receive_maximum=65535"];
 
 pub struct Disk {
     pub directory: PathBuf,
@@ -26,7 +30,11 @@ impl Disk {
     }
 
     pub fn start(&self) -> (Process, SocketAddr) {
-        Process::serve(&mut self.homing())
+        self.start_with(&[])
+    }
+
+    fn start_with(&self, settings: &[&str]) -> (Process, SocketAddr) {
+        Process::serve(self.homing().args(settings))
     }
 
     /// The program, to be started on this disk.
@@ -77,11 +85,13 @@ fn queue(address: SocketAddr) -> Vec<usize> {
         if publish.text() == "last" {
             return numbers;
         }
-        numbers.push(publish.text().parse().expect("a number"));
+        let text = publish.text();
+        numbers.push(text.split(' ').next().and_then(|n| n.parse().ok()).expect("a number"));
     }
 }
 
-fn ends_loudly(how: &str) {
+/// The disk fails, and the process ends without an acknowledgement. `why` is in its last words.
+fn ends_loudly(how: &str, why: &str) {
     let disk = Disk::new();
     let (mut homing, address) = disk.start();
     let mut publisher = with_messages(address);
@@ -89,10 +99,7 @@ fn ends_loudly(how: &str) {
     publisher.publish(&message(BEFORE));
     // Neither an acknowledgement nor DISCONNECT: nothing can be promised any more.
     assert_eq!(publisher.expect_closed(), None);
-    let (code, said) = homing.end();
-    assert_eq!(code, Some(1), "{said:#?}");
-    let line = said.iter().find(|line| line.contains("ERROR") && line.contains("the store failed"));
-    assert!(line.is_some_and(|line| line.contains("SQLite: disk I/O error")), "{said:#?}");
+    has_failed(&mut homing, why);
 
     disk.mend();
     let (_homing, address) = disk.start();
@@ -101,14 +108,129 @@ fn ends_loudly(how: &str) {
     assert_eq!(kept, (0..BEFORE).collect::<Vec<_>>());
 }
 
+fn has_failed(homing: &mut Process, why: &str) {
+    let (code, said) = homing.end();
+    assert_eq!(code, Some(1), "{said:#?}");
+    let line = said.iter().find(|line| line.contains("ERROR") && line.contains("the store failed"));
+    assert!(line.is_some_and(|line| line.contains(why)), "{said:#?}");
+}
+
 #[test]
 fn a_write_that_fails_ends_the_process_unacknowledged_and_loses_nothing() {
-    ends_loudly("error");
+    ends_loudly("error log", ".log: Input/output error");
 }
 
 #[test]
 fn a_sync_that_fails_ends_the_process_unacknowledged_and_loses_nothing() {
-    ends_loudly("sync");
+    ends_loudly("sync log", "a sync of");
+}
+
+/// Publishes messages of 64 KiB with these numbers at once. Returns those that were acknowledged
+/// before the connection ends, and true if none was refused.
+fn publish_many(address: SocketAddr, numbers: std::ops::Range<usize>) -> (Vec<usize>, bool) {
+    let mut publisher = RawClient::connect(address, &Connect::new(V5, "many"));
+    let (mut taken, mut all) = (Vec::new(), true);
+    let mut ids = BTreeMap::new();
+    for n in numbers {
+        let mut payload = format!("{n} ").into_bytes();
+        payload.resize(64 << 10, b'x');
+        ids.insert(publisher.publish(&Message::new("t", payload).qos(1)), n);
+    }
+    let deadline = now() + PATIENCE;
+    while !ids.is_empty() {
+        let Event::Packet(Packet::Ack(ack)) = publisher.next(deadline) else { break };
+        let n = ids.remove(&ack.id).expect("it was published");
+        match ack.code {
+            0 => taken.push(n),
+            code => {
+                assert_eq!(code, 0x97);
+                all = false;
+            }
+        }
+    }
+    (taken, all && ids.is_empty())
+}
+
+/// A database that cannot be written ends the process with the next commit after its failure. What
+/// was acknowledged until then is in the log.
+fn ends_after_the_database(how: &str) {
+    let disk = Disk::new();
+    let (mut homing, address) = disk.start();
+    let mut publisher = with_messages(address);
+    disk.fail(how);
+    let mut sent = BEFORE;
+    let deadline = now() + PATIENCE;
+    loop {
+        publisher.publish(&message(sent));
+        match publisher.next(deadline) {
+            Event::Packet(Packet::Ack(ack)) if ack.code == 0 => sent += 1,
+            Event::Closed => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    has_failed(&mut homing, "SQLite: disk I/O error");
+    assert!(sent > BEFORE, "the log alone acknowledges");
+    disk.mend();
+    let (_homing, address) = disk.start();
+    let kept: Vec<usize> = queue(address).into_iter().filter(|n| *n != sent).collect();
+    assert_eq!(kept, (0..sent).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_write_of_the_database_that_fails_ends_the_process_and_loses_nothing() {
+    ends_after_the_database("error database");
+}
+
+#[test]
+fn a_sync_of_the_database_that_fails_ends_the_process_and_loses_nothing() {
+    ends_after_the_database("sync database");
+}
+
+#[test]
+fn a_file_of_the_log_that_cannot_be_used_again_ends_the_process_and_loses_nothing() {
+    let disk = Disk::new();
+    let (mut homing, address) = disk.start_with(&SMALL);
+    with_messages(address);
+    disk.fail("rename log");
+    let mut taken = Vec::new();
+    loop {
+        let first = BEFORE + taken.len();
+        // Less than a file at a time, so that the database follows in between.
+        let (some, all) = publish_many(address, first..first + 12);
+        taken.extend(some);
+        if !all {
+            break;
+        }
+    }
+    has_failed(&mut homing, ".log: Input/output error");
+    disk.mend();
+    let (_homing, address) = disk.start_with(&SMALL);
+    let kept = queue(address);
+    assert!((0..BEFORE).chain(taken).all(|n| kept.contains(&n)), "{kept:?}");
+}
+
+/// The database takes what is in the log, so a file of the log is free again before long.
+#[test]
+fn a_log_without_room_waits_for_the_database_and_goes_on_by_itself() {
+    const MANY: usize = 200;
+    let disk = Disk::new();
+    let (mut homing, address) = disk.start_with(&SMALL);
+    with_messages(address);
+    disk.fail("full log");
+    // Each time less than a file: a larger group needs a larger file.
+    let parts = (BEFORE..BEFORE + MANY).step_by(10);
+    let taken: Vec<usize> = parts.flat_map(|first| publish_many(address, first..first + 10).0).collect();
+    let deadline = now() + PATIENCE;
+    let mut publisher = RawClient::connect(address, &Connect::new(V5, "publisher"));
+    while publisher.deliver(&message(BEFORE + MANY)) != 0 {
+        assert!(now() < deadline, "it never has room again");
+    }
+    homing.kill();
+    disk.mend();
+    let (_homing, address) = disk.start_with(&SMALL);
+    let kept = queue(address);
+    let promised = (0..BEFORE).chain(taken).chain([BEFORE + MANY]);
+    assert_eq!(kept, promised.collect::<Vec<_>>());
 }
 
 #[test]
@@ -117,7 +239,11 @@ fn a_full_disk_is_waited_for() {
     let (mut homing, address) = disk.start();
     let mut publisher = with_messages(address);
     disk.fail("full");
-    let id = publisher.publish(&message(BEFORE));
+    // The log has its room already, and the database does not.
+    assert_eq!(publisher.deliver(&message(BEFORE)), 0);
+    assert!(homing.line("the database has no room").is_some_and(|line| line.contains("WARN")));
+    let mut last = BEFORE + 1;
+    assert_eq!(publisher.deliver(&message(last)), 0);
     assert!(homing.line("the store has no room").is_some_and(|line| line.contains("WARN")));
     let mut other = RawClient::connect(address, &Connect::new(V5, "other"));
     assert_eq!(other.deliver(&message(1000)), 0x97);
@@ -128,17 +254,15 @@ fn a_full_disk_is_waited_for() {
     other.subscribe(&[("t", 0)]);
     other.publish(&Message::new("t", "news"));
     assert_eq!(other.expect_publish().text(), "news");
-    // The first message still waits for its acknowledgement.
-    publisher.settle();
 
     disk.mend();
-    assert_eq!(publisher.expect_ack(Kind::Puback, id).code, 0);
     assert!(homing.line("the store has room again").is_some());
     let deadline = now() + PATIENCE;
-    while publisher.deliver(&message(BEFORE + 1)) != 0 {
+    last += 1;
+    while publisher.deliver(&message(last)) != 0 {
         assert!(now() < deadline, "it never has room again");
     }
-    assert_eq!(queue(address), (0..BEFORE + 2).collect::<Vec<_>>());
+    assert_eq!(queue(address), (0..=last).collect::<Vec<_>>());
 }
 
 #[test]

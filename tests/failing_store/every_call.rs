@@ -11,7 +11,7 @@ use crate::traffic::{self, MESSAGES, Promised};
 use homing::broker::{Broker, Signals};
 use homing::config::{Config, DurabilityLevel};
 use homing::store::Store;
-use homing::store::sqlite::{Sqlite, SqliteOptions};
+use homing::store::logged::{LoggedStore, StoreOptions};
 use rustix::process::Signal;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -38,8 +38,8 @@ fn named<T: Copy + std::fmt::Debug>(all: &[T], name: &str) -> T {
 }
 
 fn sqlite(directory: &Path) -> Box<dyn Store> {
-    let options = SqliteOptions { durability: DurabilityLevel::Os, size_limit: None };
-    Box::new(Sqlite::open(directory, options).expect("opened"))
+    let options = StoreOptions { durability: DurabilityLevel::Os, size_limit: None };
+    Box::new(LoggedStore::open(directory, options).expect("opened"))
 }
 
 fn config() -> Config {

@@ -13,6 +13,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
 
 const PAYLOAD: usize = 512 * 1024;
@@ -110,19 +111,28 @@ fn number(payload: &[u8]) -> usize {
     std::str::from_utf8(&payload[..digits]).expect("digits").parse().expect("a number")
 }
 
-/// Publishes until it is refused; returns the numbers of those that were taken.
+/// Longer than the database takes to have what is in the log. It needs less room than that, so more
+/// may be taken then.
+const FOLLOWS: Duration = Duration::from_millis(1_500);
+
+/// Publishes until it is refused and stays refused. Returns the numbers of those that were taken.
 fn fill(publisher: &mut RawClient, first: usize) -> BTreeSet<usize> {
     let mut taken = BTreeSet::new();
-    loop {
+    let mut refused_since = None;
+    while refused_since.is_none_or(|since| now() - since < FOLLOWS) {
         let n = first + taken.len();
         match publisher.deliver(&large(n)) {
-            0 => taken.insert(n),
+            0 => {
+                taken.insert(n);
+                refused_since = None;
+            }
             code => {
                 assert_eq!(code, 0x97);
-                return taken;
+                refused_since = refused_since.or(Some(now()));
             }
         };
     }
+    taken
 }
 
 /// Nothing that has to be stored gets in, and what needs no room goes on. `known` and the session

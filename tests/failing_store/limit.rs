@@ -3,7 +3,7 @@
 
 use crate::support::client::Event;
 use crate::support::process::{Process, homing_serve};
-use crate::support::{Connect, Kind, Message, PATIENCE, Packet, RawClient, V5, V311, now};
+use crate::support::{Connect, Kind, Message, PATIENCE, Packet, RawClient, V5, V311, now, until};
 use rustix::process::Signal;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -130,8 +130,10 @@ fn sigterm_loses_nothing_that_was_acknowledged_and_keeps_what_waited_to_be_commi
     assert!(came[..came.len() - 1].iter().copied().eq(0..came.len() - 1), "{came:?}");
 }
 
+/// Messages in the queue before some are taken out of the database.
+const COUNT: usize = 200;
+
 fn rows_are_taken_out(sql: &str) {
-    const COUNT: usize = 200;
     let directory = tempfile::tempdir().expect("a directory");
     let (mut homing, address) = homing_on(directory.path(), &ROOMY);
     subscribed_and_away(address);
@@ -152,7 +154,11 @@ fn rows_are_taken_out(sql: &str) {
 /// By another hand than the broker's.
 fn take_out(directory: &Path, sql: &str) {
     let database = rusqlite::Connection::open(directory.join("homing.db")).expect("opened");
-    database.busy_timeout(PATIENCE).expect("ack_wait");
+    database.busy_timeout(PATIENCE).expect("a time");
+    until("the database has what is in the log", || {
+        let entries = database.query_row("SELECT count(*) FROM entry", [], |row| row.get(0));
+        (entries == Ok(COUNT as i64)).then_some(())
+    });
     assert_eq!(database.execute(sql, []).expect("deleted"), 3);
 }
 

@@ -18,7 +18,7 @@ use homing::session::drops::DropReason;
 use homing::shard::ShardSettings;
 use homing::shard::recovery::placement::share_out;
 use homing::store::coalesce::CommitGroup;
-use homing::store::sqlite::{Sqlite, SqliteOptions};
+use homing::store::logged::{LoggedStore, StoreOptions};
 use homing::store::{Moment, Store};
 use homing::time::Instant;
 use std::path::Path;
@@ -42,20 +42,27 @@ fn settings(rules: &str) -> ShardSettings {
 
 /// One shard that has what the shard of `before` had stored. No client is connected.
 fn restarted(before: MemoryDriver, settings: &ShardSettings) -> MemoryDriver {
-    restarted_from(&mut Memory::default(), before, settings)
+    let memory = Memory::default();
+    restarted_from(|| Box::new(memory.clone()), before, settings)
 }
 
-/// As [`restarted`], by this new store.
-fn restarted_from(store: &mut dyn Store, before: MemoryDriver, settings: &ShardSettings) -> MemoryDriver {
+/// As [`restarted`], by a store that is opened twice.
+fn restarted_from(
+    open: impl Fn() -> Box<dyn Store>,
+    before: MemoryDriver,
+    settings: &ShardSettings,
+) -> MemoryDriver {
     let at = |seconds: u64| Moment { unix_millis: 1_700_000_000_000 + seconds * 1_000, ..Moment::default() };
+    let mut store = open();
     store.recover(at(0), Duration::ZERO).expect("a new store");
     for batch in &before.batches {
         let mut group = CommitGroup::default();
         batch.records.iter().cloned().for_each(|record| group.fold(record));
         group.seal();
-        store.commit(&group).expect("a new store takes everything");
+        store.commit(&mut group).expect("a new store takes everything");
     }
-    let recovered = store.recover(at(1), Duration::ZERO).expect("a sound store");
+    drop(store);
+    let recovered = open().recover(at(1), Duration::ZERO).expect("a sound store");
     let mut after = MemoryDriver::new(settings, 1);
     // The pages of queues are read from the records.
     after.batches = before.batches;
@@ -118,9 +125,10 @@ fn packet_ids(driver: &mut MemoryDriver, link: LinkId) -> Vec<u16> {
 /// Restarts from a file, and publishes three messages to `ann`. Returns their Packet Identifiers.
 fn first_ids(before: MemoryDriver, settings: &ShardSettings) -> (MemoryDriver, LinkId, Vec<u16>) {
     let directory = tempfile::tempdir().expect("a directory");
-    let options = SqliteOptions { durability: DurabilityLevel::None, size_limit: None };
-    let mut store = Sqlite::open(directory.path(), options).expect("a new store");
-    let mut driver = restarted_from(&mut store, before, settings);
+    let options = StoreOptions { durability: DurabilityLevel::None, size_limit: None };
+    let open =
+        || -> Box<dyn Store> { Box::new(LoggedStore::open(directory.path(), options).expect("opened")) };
+    let mut driver = restarted_from(open, before, settings);
     let ann = enter(&mut driver, kept(Some("ann"), "ann"));
     assert!(packet_ids(&mut driver, ann).is_empty(), "nothing waits for the client");
     let publisher = enter(&mut driver, connect("other publisher"));

@@ -377,7 +377,7 @@ impl World {
         let mut group = CommitGroup::default();
         records.into_iter().for_each(|record| group.fold(record));
         group.seal();
-        self.disk.commit(&group).expect("memory does not fail");
+        self.disk.commit(&mut group).expect("memory does not fail");
     }
 
     /// Searches. `between` happens between two steps.

@@ -22,17 +22,23 @@ impl Images {
     /// with the content that was.
     pub fn restore(&self) -> PathBuf {
         std::fs::create_dir(&self.restored).expect("created");
-        for image in std::fs::read_dir(&self.images).expect("a folder") {
-            let image = image.expect("an image").path();
-            let name = image.file_stem().expect("a name").to_owned();
-            if image.extension().is_some_and(|extension| extension == "entry") {
-                let (content, back) = (image.with_extension("data"), self.restored.join(&name));
-                match content.exists() {
-                    true => std::fs::copy(&content, &back).map(drop).expect("copied"),
-                    false => std::fs::write(&back, []).expect("written"),
-                }
+        self.restore_names(".", &self.restored);
+        self.restored.clone()
+    }
+
+    fn restore_names(&self, of: &str, into: &Path) {
+        let names = std::fs::read_to_string(self.images.join(format!("{of}.names"))).unwrap_or_default();
+        for line in names.lines() {
+            let (key, name) = line.split_once(' ').expect("a key and a name");
+            let (content, back) = (self.images.join(format!("{key}.data")), into.join(name));
+            if name == "log" {
+                std::fs::create_dir(&back).expect("created");
+                self.restore_names(name, &back);
+            } else if content.exists() {
+                std::fs::copy(&content, &back).expect("copied");
+            } else {
+                std::fs::write(&back, []).expect("written");
             }
         }
-        self.restored.clone()
     }
 }

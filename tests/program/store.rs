@@ -6,11 +6,11 @@ use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::packet::{ProtocolVersion, QoS};
 use homing::mqtt::subscription_ids::SubscriptionIds;
 use homing::persistence::records::{
-    BodyNumber, EntryNumber, Flight, Record, SessionKey, StoredAccess, StoredEntry, StoredSession,
-    StoredSubscription,
+    BodyNumber, DelayedNumber, EntryNumber, Flight, Record, SessionKey, StoredAccess, StoredEntry,
+    StoredSession, StoredSubscription,
 };
 use homing::store::coalesce::CommitGroup;
-use homing::store::sqlite::{Sqlite, SqliteOptions};
+use homing::store::logged::{LoggedStore, StoreOptions};
 use homing::store::{Moment, Store};
 use homing::time::Instant;
 use std::net::TcpListener;
@@ -65,9 +65,9 @@ fn entry(number: u64, flight: Option<Flight>) -> Record {
 }
 
 /// A store with two sessions, of which one has a queue; held open, as by a broker.
-fn opened(directory: &Path) -> Sqlite {
+fn opened(directory: &Path) -> LoggedStore {
     let mut store =
-        Sqlite::open(directory, SqliteOptions { durability: DurabilityLevel::Commit, size_limit: None })
+        LoggedStore::open(directory, StoreOptions { durability: DurabilityLevel::Commit, size_limit: None })
             .expect("opened");
     store.recover(Moment::now(), Duration::ZERO).expect("recovered");
     let parts = Parts {
@@ -96,7 +96,10 @@ fn opened(directory: &Path) -> Sqlite {
     ] {
         group.fold(record);
     }
-    store.commit(&group).expect("committed");
+    store.commit(&mut group).expect("committed");
+    // Until the database has it.
+    let mut reader = store.reader().expect("opened");
+    reader.delayed((Instant::ZERO, DelayedNumber(0)), Instant::ZERO, 0).expect("read");
     store
 }
 
@@ -107,7 +110,7 @@ fn dump_tells_who_waits_for_what_while_the_store_is_in_use() {
     let dump = homing_store(directory.path(), &["dump"]);
     assert_eq!(dump.code, Some(0), "{}", dump.stderr);
     for line in [
-        "version            9\n",
+        "version            10\n",
         "sessions           2\n",
         "queue entries      3\n",
         "messages           1\n",
@@ -159,9 +162,9 @@ fn backup_copies_a_store_in_use_into_a_new_file_alone() {
 
     let restored = tempfile::tempdir().expect("a directory");
     std::fs::copy(directory.path().join("copy.db"), restored.path().join("homing.db")).expect("copied");
-    let mut store = Sqlite::open(
+    let mut store = LoggedStore::open(
         restored.path(),
-        SqliteOptions { durability: DurabilityLevel::Commit, size_limit: None },
+        StoreOptions { durability: DurabilityLevel::Commit, size_limit: None },
     )
     .expect("opened");
     let recovered = store.recover(Moment::now(), Duration::ZERO).expect("recovered");

@@ -16,6 +16,7 @@
 //! | `broker` | the shells and the expiry actor, as under actix |
 //! | `network` | sockets |
 //! | `store` | the store and its threads |
+//! | `log` | the log on the disk, and the database behind it |
 //! | `clocks` | clocks that are set, and machines that boot, stand still or sleep |
 //! | `authentication` | an authenticator that decides late, wrongly for nobody, or not at all; impostors |
 //! | `permissions` | rules about topics that change, and a naive reading of them |
@@ -38,6 +39,7 @@ mod crash;
 mod custody;
 mod gates;
 mod letters;
+mod log;
 #[path = "../support/memory_store.rs"]
 mod memory_store;
 mod network;
@@ -347,7 +349,7 @@ fn whatever_is_checked_comes_about() {
         let _ = world.play();
         world.seen.into_iter().for_each(|(what, times)| *seen.entry(what).or_insert(0) += times);
     }
-    const KINDS: usize = 53;
+    const KINDS: usize = 56;
     assert_eq!(seen.len(), KINDS, "{seen:#?}");
 }
 

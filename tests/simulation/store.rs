@@ -2,10 +2,12 @@
 //! what the shards send comes to it at once, and everything it does takes its time.
 //!
 //! What is committed together is the broker's own code; a crash leaves what was committed, and
-//! nothing else.
+//! nothing else: the database, and the frames of the log behind it (`log`).
 
 use crate::letters::concerns_letters;
-use crate::memory_store::{Memory, Rows};
+use crate::log::{Log, Source};
+use crate::memory_store::{Image, Memory, Rows};
+use crate::rng::Rng;
 use crate::shortage::RETRY_MS;
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
@@ -19,17 +21,25 @@ use homing::shard::SharedState;
 use homing::shard::features::delayed::HORIZON;
 use homing::shard::recovery::in_flight;
 use homing::shard::recovery::placement::{RecoveredShard, repartition, share_out};
-use homing::store::Store;
 use homing::store::coalesce::CommitGroup;
 use homing::store::commit_queue::{Bounds, CommitQueue};
+use homing::store::frame::{self, Head};
+use homing::store::{Store, StoreReader};
 use homing::time::Instant;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// How often it is noted that the broker lives.
 pub const HEARTBEAT_MS: u64 = 10_000;
+/// The longest time between two looks of the applying thread.
+const APPLY_MS: u64 = 1_000;
 
 pub struct Disk {
+    /// What was committed, as a whole.
     pub memory: Memory,
+    /// The same on the disk.
+    log: Log,
+    /// For the applying thread alone, whose moments change nothing of what clients see.
+    rng: Rng,
     writer: Writer,
 }
 
@@ -116,13 +126,20 @@ impl Transactions {
 
 impl Disk {
     pub fn new(shards: u8) -> Disk {
-        Disk { memory: Memory::default(), writer: Writer::new(shards) }
+        Disk { memory: Memory::default(), log: Log::default(), rng: Rng::new(1), writer: Writer::new(shards) }
     }
 
     /// Whether all that was sent is committed.
     pub fn is_idle(&self) -> bool {
         !self.writer.busy && self.writer.queued.is_empty() && self.writer.commit_queue.is_empty()
     }
+}
+
+/// Returns the first lines that differ.
+fn differs(found: &[String], expected: &[String]) -> Option<(Option<String>, Option<String>)> {
+    let most = found.len().max(expected.len());
+    let mut lines = (0..most).map(|n| (found.get(n).cloned(), expected.get(n).cloned()));
+    lines.find(|(found, expected)| found != expected)
 }
 
 impl World {
@@ -133,7 +150,15 @@ impl World {
         let now = self.clocks.read(self.now, self.instant());
         let Some(disk) = &mut self.disk else { return (0..shards).map(|_| None).collect() };
         // Another process opens it.
-        disk.memory = Memory::from_image(disk.memory.image());
+        let found = disk.log.recovered().unwrap_or_else(|what| {
+            self.failure.get_or_insert(what);
+            disk.memory.image()
+        });
+        let expected = disk.memory.look(Image::lines);
+        if let Some((found, expected)) = differs(&found.lines(), &expected) {
+            self.failure.get_or_insert(format!("a start finds {found:?} in place of {expected:?}"));
+        }
+        disk.memory = Memory::from_image(found);
         disk.writer = Writer::new(shards);
         let (before, ownerless) = disk.memory.look(|image| (image.rows(), image.ownerless()));
         let mut recovered = disk.memory.recover(now, HORIZON).expect("memory does not fail");
@@ -149,6 +174,7 @@ impl World {
         }
         let copies = repartition(&mut recovered, shards);
         disk.memory.copy_bodies(&copies).expect("memory does not fail");
+        disk.log = Log::opened(disk.memory.copied());
         let wanted = in_flight(&recovered.sessions);
         let mut reader = disk.memory.reader().expect("memory does not fail");
         let read = reader.entries(&wanted).expect("memory does not fail");
@@ -230,10 +256,13 @@ impl World {
             self.saw("the broker crashes before a commit of a dead letter");
             return self.crash();
         }
-        let Some(Disk { writer, memory }) = &mut self.disk else { return };
+        let Some(Disk { writer, memory, log, .. }) = &mut self.disk else { return };
         writer.blocked = false;
         if !writer.group.is_empty() {
-            memory.commit(&writer.group).expect("memory does not fail");
+            memory.commit(&mut writer.group).expect("memory does not fail");
+            log.append(memory, &mut writer.group, |to, head, time, group| {
+                frame::encode(to, head, group, time)
+            });
         }
         writer.group.clear();
         let waiters = std::mem::take(&mut writer.waiters);
@@ -263,11 +292,15 @@ impl World {
 
     /// The transaction does not fit: it is tried again, and what frees room goes ahead of it.
     fn wait_for_room(&mut self) {
-        let Some(Disk { writer, memory }) = &mut self.disk else { return };
+        let Some(Disk { writer, memory, log, .. }) = &mut self.disk else { return };
         writer.blocked = true;
         let ahead = writer.group.has_ahead();
         if ahead {
             memory.commit_ahead(&writer.group).expect("memory does not fail");
+            let group = &writer.group;
+            let mut alone = CommitGroup::default();
+            alone.absorb_all(group.ahead().cloned(), group.retained_removed().cloned(), 0);
+            log.append(memory, &mut alone, |to, head, time, _| frame::encode_ahead(to, head, group, time));
             writer.group.went_ahead();
         }
         self.check_custodies(None);
@@ -288,18 +321,23 @@ impl World {
 
     /// The reading thread comes to a question.
     pub fn read(&mut self, shard: usize, ask: Ask) {
-        let Some(Disk { memory, writer }) = &mut self.disk else { return };
-        let mut reader = memory.reader().expect("memory does not fail");
+        let Some(Disk { log, .. }) = &mut self.disk else { return };
         let found = match ask {
             Ask::Page(request) => {
-                let read = reader.entries(&request.wanted).expect("memory does not fail");
+                let (read, source) = log.read(&request.wanted);
+                self.saw(match source {
+                    Source::Memory => "a page is read from memory",
+                    Source::Database => "a page is read from the database",
+                    Source::Both => "a page is read from memory and the database",
+                });
                 Found::Page(request, read)
             }
             Ask::Delayed(request) => {
-                let read = reader.delayed(request.from, request.until, request.most);
+                let read = log.up_to_date().delayed(request.from, request.until, request.most);
                 Found::Delayed(request, read.expect("memory does not fail"))
             }
         };
+        let Some(Disk { writer, .. }) = &mut self.disk else { return };
         let arrival = &mut writer.arrival[shard];
         *arrival = (self.now + self.rng.below(self.plan.store_ms())).max(*arrival);
         let at = *arrival;
@@ -328,8 +366,39 @@ impl World {
         let now = self.clocks.beat(self.now, self.instant());
         if let Some(disk) = &mut self.disk {
             disk.memory.heartbeat(now).expect("memory does not fail");
+            let mut nothing = CommitGroup::default();
+            let put = |to: &mut Vec<u8>, head: &Head, time, group: &CommitGroup| {
+                frame::encode(to, head, group, time)
+            };
+            disk.log.append(&disk.memory, &mut nothing, put);
             self.schedule(self.now + HEARTBEAT_MS, Event::Heartbeat);
         }
+    }
+
+    /// The applying thread looks in a while.
+    pub fn await_apply(&mut self) {
+        let Some(disk) = &mut self.disk else { return };
+        let at = self.now + disk.rng.between(1, APPLY_MS);
+        self.schedule(at, Event::Apply);
+    }
+
+    /// The applying thread takes what the log has and the database does not.
+    pub fn take_unapplied(&mut self) {
+        let most = 4 * self.plan.store_ms();
+        let Some(Disk { log, rng, .. }) = &mut self.disk else { return };
+        if log.take() {
+            let at = self.now + rng.between(1, most);
+            self.schedule(at, Event::Applied);
+        } else {
+            self.await_apply();
+        }
+    }
+
+    /// The transaction of the applying thread is done.
+    pub fn applied(&mut self) {
+        let Some(Disk { log, .. }) = &mut self.disk else { return };
+        log.apply();
+        self.await_apply();
     }
 
     /// Deliveries that the store has.

@@ -63,6 +63,9 @@ pub enum Event {
     /// A shard is told.
     Committed(Committed),
     Heartbeat,
+    /// The applying thread takes what the database does not have, and is done with it.
+    Apply,
+    Applied,
     /// The reading thread comes to a question, and a shard has its answer.
     Read {
         shard: usize,
@@ -155,6 +158,8 @@ impl Event {
                 | Commit
                 | Committed(_)
                 | Heartbeat
+                | Apply
+                | Applied
                 | Read { .. }
                 | Found { .. }
                 | Decided { .. }
@@ -412,6 +417,7 @@ impl World {
         }
         self.letters_recovered();
         self.heartbeat();
+        self.await_apply();
         for shard in 0..self.nodes.len() {
             self.housekeeping(shard);
         }
@@ -508,6 +514,8 @@ impl World {
             Event::Commit => self.commit(),
             Event::Committed(committed) => self.committed(committed),
             Event::Heartbeat => self.heartbeat(),
+            Event::Apply => self.take_unapplied(),
+            Event::Applied => self.applied(),
             Event::Read { shard, ask } => self.read(shard, *ask),
             Event::Found { shard, found } => self.found(shard, *found),
             Event::Decided { shard, connection, decision } => self.decided(shard, connection, decision),

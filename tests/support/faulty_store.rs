@@ -183,7 +183,7 @@ impl Store for Faulty {
         self.faults.call(Call::CopyBodies, || self.inner.copy_bodies(copies))
     }
 
-    fn commit(&mut self, group: &CommitGroup) -> Result<(), StoreError> {
+    fn commit(&mut self, group: &mut CommitGroup) -> Result<(), StoreError> {
         self.faults.call(Call::Commit, || self.inner.commit(group))
     }
 

@@ -82,6 +82,40 @@ impl Memory {
         self.lock().clone()
     }
 
+    /// Returns a store of its own with the same state and the same mapping of times.
+    pub fn copied(&self) -> Memory {
+        Memory { image: Arc::new(Mutex::new(self.image())), opened: self.opened }
+    }
+
+    /// Makes every change of a sealed group.
+    pub fn write(&self, group: &CommitGroup) {
+        let (mut image, now) = (self.lock(), self.opened);
+        image.highest_number = image.highest_number.max(group.highest_number());
+        for record in group.retained() {
+            match record {
+                RetainedRecord::Set(RetainedMessage { message, source, owner }) => {
+                    let (source, owner) = (source.clone(), owner.clone());
+                    let kept = Kept { source, owner, ..Kept::new(message, now) };
+                    image.retained.insert(message.topic().into(), kept);
+                }
+                RetainedRecord::Removed(removed) => drop(image.retained.remove(removed.topic())),
+            }
+        }
+        group.operations().for_each(|operation| image.apply(now, operation));
+    }
+
+    /// Returns the mapping of times.
+    pub fn time(&self) -> FileTime {
+        self.opened
+    }
+
+    /// Records a number that was given, and a heartbeat.
+    pub fn reaches(&self, number: u64, heartbeat: Heartbeat) {
+        let mut image = self.lock();
+        image.highest_number = image.highest_number.max(number);
+        image.heartbeat = Some(heartbeat);
+    }
+
     /// Calls `at` with the committed state and returns its result. The store is locked meanwhile.
     pub fn look<T>(&self, at: impl FnOnce(&Image) -> T) -> T {
         at(&self.lock())
@@ -119,20 +153,8 @@ impl Store for Memory {
         Ok(())
     }
 
-    fn commit(&mut self, group: &CommitGroup) -> Result<(), StoreError> {
-        let (mut image, now) = (self.lock(), self.opened);
-        image.highest_number = image.highest_number.max(group.highest_number());
-        for record in group.retained() {
-            match record {
-                RetainedRecord::Set(RetainedMessage { message, source, owner }) => {
-                    let (source, owner) = (source.clone(), owner.clone());
-                    let kept = Kept { source, owner, ..Kept::new(message, now) };
-                    image.retained.insert(message.topic().into(), kept);
-                }
-                RetainedRecord::Removed(removed) => drop(image.retained.remove(removed.topic())),
-            }
-        }
-        group.operations().for_each(|operation| image.apply(now, operation));
+    fn commit(&mut self, group: &mut CommitGroup) -> Result<(), StoreError> {
+        self.write(group);
         Ok(())
     }
 
@@ -253,6 +275,43 @@ pub struct Rows {
 
 /// Queries of the committed state, for simulations that check the gates of a broker.
 impl Image {
+    /// Returns the last heartbeat; `None` if the broker never ran.
+    pub fn heartbeat(&self) -> Option<Heartbeat> {
+        self.heartbeat
+    }
+
+    /// Returns the highest number that was given to a row.
+    pub fn highest_number(&self) -> u64 {
+        self.highest_number
+    }
+
+    /// Returns a line for each row, with everything that a restart makes use of. Two states with
+    /// the same lines are the same.
+    pub fn lines(&self) -> Vec<String> {
+        let message = |kept: &Kept| {
+            let Parts { qos, retain, topic, forwarded, payload, .. } = kept.message.parts();
+            let expires = kept.expires;
+            format!("{qos:?} {retain} {topic} {expires} {forwarded:?} {payload:?}")
+        };
+        let mut lines = vec![format!("{} {:?}", self.highest_number, self.heartbeat)];
+        for KeptSession { session, ends, will_due } in self.sessions.values() {
+            let StoredSession { key, client_id, version, expiry, connected, .. } = session;
+            let has_will = session.will.is_some();
+            lines.push(format!(
+                "session {key:?} {client_id} {version:?} {expiry} {connected} {ends} {will_due} {has_will}"
+            ));
+        }
+        lines.extend(self.subscriptions.values().map(|subscription| format!("{subscription:?}")));
+        lines.extend(self.incoming.iter().map(|incoming| format!("incoming {incoming:?}")));
+        lines.extend(self.bodies.iter().map(|(number, kept)| format!("{number:?} {}", message(kept))));
+        lines.extend(self.entries.values().map(|kept| format!("{kept:?}")));
+        lines.extend(self.retained.values().map(|kept| format!("retained {}", message(kept))));
+        let delayed = self.delayed.iter();
+        lines.extend(delayed.map(|(number, (due, kept))| format!("{number:?} {due} {}", message(kept))));
+        lines.extend(self.letters.values().map(|letter| format!("{:?}", letter.place)));
+        lines
+    }
+
     /// Returns the number of rows of each kind.
     pub fn rows(&self) -> Rows {
         Rows {

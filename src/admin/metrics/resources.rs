@@ -8,7 +8,7 @@ use crate::clock;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::statistics::{AHEAD, ExpiryStatistics};
 use crate::shard::ShardSnapshot;
-use crate::store::writer::WriterStatistics;
+use crate::store::statistics::StoreStatistics;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(super) fn write(text: &mut MetricsText, observer: &Observer, total: &ShardSnapshot) {
@@ -77,9 +77,9 @@ fn expiry(text: &mut MetricsText, expiry: &ExpiryStatistics) {
         .histogram(Some(("path", "registrations")), &expiry.registration_lag.distribution());
 }
 
-fn of_store(text: &mut MetricsText, store: &WriterStatistics, is_full: bool) {
+fn of_store(text: &mut MetricsText, store: &StoreStatistics, is_full: bool) {
     let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    text.single(Counter, "store_commits_total", "Transactions of the store.", value(&store.commits));
+    text.single(Counter, "store_commits_total", "Commits of the store.", value(&store.commits));
     text.single(Counter, "store_records_total", "Records committed.", value(&store.records));
     let help = "Messages that were read back from the disk.";
     text.single(Counter, "store_messages_read_total", help, value(&store.read));
@@ -88,8 +88,24 @@ fn of_store(text: &mut MetricsText, store: &WriterStatistics, is_full: bool) {
     let help = "Time for which the oldest change has waited for its commit; 0 if none waits.";
     let oldest = store.oldest_uncommitted(clock::now()).as_secs_f64();
     text.single(Gauge, "store_oldest_uncommitted_seconds", help, oldest);
-    text.single(Gauge, "store_bytes", "Size of the store.", value(&store.bytes));
+    text.single(Gauge, "store_bytes", "Size of the store: its log and its database.", value(&store.bytes));
+    text.single(Gauge, "store_log_bytes", "Size of the log's files.", value(&store.log_bytes));
+    text.single(
+        Counter,
+        "store_position",
+        "Frames of the log since the store was made.",
+        value(&store.position),
+    );
+    let help = "Bytes of the log that the database does not have yet.";
+    text.single(Gauge, "store_unapplied_bytes", help, value(&store.unapplied_bytes));
+    let help = "Time for which the oldest change has waited for the database; 0 if none waits.";
+    let oldest = store.oldest_unapplied(clock::now()).as_secs_f64();
+    text.single(Gauge, "store_oldest_unapplied_seconds", help, oldest);
     text.single(Gauge, "store_full", "1 while the store has no room, else 0.", u8::from(is_full));
     let help = "Duration of a commit.";
     text.family(Histogram, "store_commit_seconds", help).histogram(None, &store.commit_time.distribution());
+    let help = "Duration of a sync of the log.";
+    text.family(Histogram, "store_sync_seconds", help).histogram(None, &store.sync_time.distribution());
+    let help = "Duration of a write of the log's changes to the database.";
+    text.family(Histogram, "store_apply_seconds", help).histogram(None, &store.apply_time.distribution());
 }

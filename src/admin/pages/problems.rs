@@ -59,7 +59,7 @@ impl BrokerProblemKind {
                 "Make room on the disk, or raise store.size_limit and reload the configuration."
             }
             BrokerProblemKind::StoreLate => {
-                "See if the disk hangs, or if another process has homing.db locked: the log line store.locked says so."
+                "See if the disk hangs, or if another process has homing.db locked: the log lines store.behind and store.locked say so."
             }
             BrokerProblemKind::ThreadHangs => "See the log, and the dump of SIGUSR1.",
             BrokerProblemKind::Memory => {

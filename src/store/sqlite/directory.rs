@@ -3,6 +3,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `log` | the frames that the database does not have yet |
 //! | `homing.db` | the database, with `homing.db-wal` and `homing.db-shm` while it is in use |
 //! | `homing.lock` | locked by the broker; has its process id, and `BEGINS` until tables exist |
 //! | `reserve` | deleted when the disk is full |
@@ -127,7 +128,7 @@ impl Directory {
         if fs::metadata(&path).is_ok_and(|file| file.len() == RESERVE) {
             return Ok(true);
         }
-        match open_private(&path).and_then(|file| preallocate(&file)) {
+        match open_private(&path).and_then(|file| preallocate(&file, RESERVE)) {
             Ok(()) => Ok(true),
             Err(error) => {
                 let _ = fs::remove_file(&path);
@@ -246,14 +247,18 @@ fn open_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-fn preallocate(file: &File) -> io::Result<()> {
+/// Gives a file this size, with blocks on the disk.
+///
+/// # Errors
+/// Returns the error of the system.
+pub(in crate::store) fn preallocate(file: &File, size: u64) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
     use rustix::io::Errno;
-    match fallocate(file, FallocateFlags::empty(), 0, RESERVE) {
+    match fallocate(file, FallocateFlags::empty(), 0, size) {
         // Writing zeros has the same effect and is slower.
         Err(Errno::OPNOTSUPP) => {
             let (mut file, zeros) = (file, vec![0; 1024 * 1024]);
-            (0..RESERVE / zeros.len() as u64).try_for_each(|_| file.write_all(&zeros))
+            (0..size.div_ceil(zeros.len() as u64)).try_for_each(|_| file.write_all(&zeros))
         }
         other => Ok(other?),
     }

@@ -71,7 +71,7 @@ fn is_full(error: &Error, directory: &Path) -> bool {
 }
 
 /// True if the file system has no room, a quota is used up, or a file is at its size limit.
-pub(super) fn is_want_of_room(error: &io::Error) -> bool {
+pub(in crate::store) fn is_want_of_room(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }

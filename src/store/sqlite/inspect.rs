@@ -1,23 +1,39 @@
-//! The commands of an operator on a store: check, dump and backup. Each reads in one transaction,
-//! and so sees one moment, also while a broker uses the store.
+//! The commands of an operator on a store: check, dump, backup and cut. Each of the first three sees
+//! one moment of the database and the log together, also while a broker uses the store.
+//!
+//! Frames that the database does not have are applied to it in a transaction that is never
+//! committed. Meanwhile a broker cannot write its database; its log goes on.
 
-use super::directory::{self, database_in};
+use super::directory::{self, Directory, database_in};
 use super::error::failed;
-use super::{read_heartbeat, schema};
-use crate::store::wall::{FAR, NEVER, resume};
+use super::write::Statements;
+use super::{Mark, copy_body, meta, read_heartbeat, read_mark, schema, write_mark};
+use crate::store::coalesce::CommitGroup;
+use crate::store::frame::Frame;
+use crate::store::log::recovery::{Applied, Scan, scan};
+use crate::store::wall::{FAR, FileTime, NEVER, resume};
 use crate::store::{Moment, StoreError};
 use crate::time::duration;
-use rusqlite::{Connection, OpenFlags, Result, Row};
+use rusqlite::{Connection, OpenFlags, Result, Row, Transaction};
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
+use std::ops::Deref;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A store that is open for reading only.
 pub struct StoreInspection {
+    /// In a transaction, if the log has frames that the database does not have.
     connection: Connection,
+    data: PathBuf,
+    /// The position of the last frame.
+    position: u64,
 }
+
+/// Number of attempts to read a log that a broker writes to. One is in vain if a frame or a file
+/// changes in that moment.
+const ATTEMPTS: u32 = 5;
 
 /// Faults of a store, each with a query that counts them.
 const FAULTS: [(&str, &str); 5] = [
@@ -79,17 +95,31 @@ impl StoreInspection {
     /// Opens the store of a data directory.
     ///
     /// # Errors
-    /// Returns an error if the directory has no store, or a store that this program does not know.
+    /// Returns an error if the directory has no store, or a store that this program does not know,
+    /// or if its log is not whole.
     pub fn open(path: &Path) -> Result<StoreInspection, StoreError> {
         let database = database_in(path);
         if !database.exists() {
             return Err(StoreError::Failed(format!("there is no store in {}", path.display())));
         }
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(database, flags).map_err(failed)?;
+        let mut flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = Connection::open_with_flags(&database, flags).map_err(failed)?;
         connection.busy_timeout(super::BUSY).map_err(failed)?;
         schema::check_version(&connection)?;
-        Ok(StoreInspection { connection })
+        let mut position = read_mark(&connection).map_err(failed)?.position;
+        if has_frames(&connection, path)? {
+            flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            connection = Connection::open_with_flags(&database, flags).map_err(failed)?;
+            connection.busy_timeout(super::BUSY).map_err(failed)?;
+            connection.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
+            position = apply_log(&connection, path)?;
+        }
+        Ok(StoreInspection { connection, data: path.to_owned(), position })
+    }
+
+    /// Returns the position of the last frame of the log; 0 in a store without one.
+    pub fn position(&self) -> u64 {
+        self.position
     }
 
     /// Returns every fault of the store as one line; empty for a sound store. Reads the whole file.
@@ -100,8 +130,15 @@ impl StoreInspection {
         self.find_faults().map_err(failed)
     }
 
+    /// Begins a transaction, unless there is one.
+    fn at_one_moment(&self) -> Result<Moments<'_>> {
+        let is_begun = !self.connection.is_autocommit();
+        let transaction = if is_begun { None } else { Some(self.connection.unchecked_transaction()?) };
+        Ok(Moments { connection: &self.connection, _transaction: transaction })
+    }
+
     fn find_faults(&self) -> Result<Vec<String>> {
-        let transaction = self.connection.unchecked_transaction()?;
+        let transaction = self.at_one_moment()?;
         let mut check = transaction.prepare("PRAGMA integrity_check(20)")?;
         let lines = check.query_map([], |row| row.get::<_, String>(0))?;
         let mut faults: Vec<String> =
@@ -125,8 +162,9 @@ impl StoreInspection {
     }
 
     fn write_dump(&self, now: Moment, line: &mut impl FnMut(&str)) -> Result<()> {
-        let transaction = self.connection.unchecked_transaction()?;
+        let transaction = self.at_one_moment()?;
         line(&format!("version            {}", schema::VERSION));
+        line(&format!("position           {}", self.position));
         for (what, sql) in TOTALS {
             let count: i64 = transaction.query_row(sql, [], |row| row.get(0))?;
             line(&format!("{what:<18} {count}"));
@@ -176,10 +214,129 @@ impl StoreInspection {
             _ => explain(&error),
         })?;
         // SQLite fills a file that is empty, and keeps its mode.
-        self.connection.execute("VACUUM INTO ?", [text]).map_err(|error| explain(&error))?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let source = Connection::open_with_flags(database_in(&self.data), flags).map_err(failed)?;
+        source.busy_timeout(super::BUSY).map_err(failed)?;
+        source.execute("VACUUM INTO ?", [text]).map_err(|error| explain(&error))?;
+        drop(source);
+        let whole = Connection::open(to).map_err(|error| explain(&error))?;
+        whole.execute_batch("BEGIN IMMEDIATE").map_err(|error| explain(&error))?;
+        apply_log(&whole, &self.data)?;
+        // The copy begins a log of its own.
+        whole
+            .execute_batch("DELETE FROM meta WHERE name = 'log'; COMMIT")
+            .map_err(|error| explain(&error))?;
+        drop(whole);
         copy.sync_all().map_err(|error| explain(&error))?;
         let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         directory::sync(folder).map_err(|error| explain(&error))
+    }
+}
+
+/// A connection, in a transaction that ends with this value or with the connection.
+struct Moments<'c> {
+    connection: &'c Connection,
+    _transaction: Option<Transaction<'c>>,
+}
+
+impl Deref for Moments<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.connection
+    }
+}
+
+/// Returns where the log goes on from a database.
+fn applied(connection: &Connection) -> Result<(Applied, Mark)> {
+    let mark = read_mark(connection)?;
+    let id = Some(meta(connection, "log")?).filter(|id| *id != 0);
+    Ok((Applied { id, position: mark.position, digest: mark.digest }, mark))
+}
+
+/// Returns true if the log has frames that the database does not have.
+fn has_frames(connection: &Connection, data: &Path) -> Result<bool, StoreError> {
+    let patiently = || {
+        let (applied, _) = applied(connection).map_err(failed)?;
+        if applied.id.is_none() {
+            return Ok(false);
+        }
+        Ok(scan(data, applied, None, |_| Ok(()))?.position() > applied.position)
+    };
+    several_times(patiently)
+}
+
+/// Applies the frames that a database does not have to it, in its transaction. Returns the position
+/// of the last one.
+fn apply_log(connection: &Connection, data: &Path) -> Result<u64, StoreError> {
+    let (applied, first) = applied(connection).map_err(failed)?;
+    if applied.id.is_none() {
+        return Ok(applied.position);
+    }
+    let (group, mark) = several_times(|| {
+        let (mut group, mut mark) = (CommitGroup::default(), first);
+        scan(data, applied, None, |frame| {
+            let Frame { head, digest, operations, retained, copies } = frame;
+            // Copies are made at a start alone, before anything else.
+            copies.iter().try_for_each(|copy| copy_body(connection, copy)).map_err(failed)?;
+            let next_number = head.next_number.max(mark.next_number);
+            mark = Mark { position: head.position, digest, moment: head.moment, next_number };
+            group.absorb_all(operations, retained, head.moment.file_millis);
+            Ok(())
+        })?;
+        Ok((group, mark))
+    })?;
+    let mut group = group;
+    group.seal();
+    let write = || {
+        write_mark(connection, &mark)?;
+        Statements::new(connection, FileTime::default())?.write(&group)
+    };
+    write().map_err(failed)?;
+    Ok(mark.position)
+}
+
+/// Makes several attempts to read a log.
+fn several_times<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    for _ in 1..ATTEMPTS {
+        if let Ok(result) = attempt() {
+            return Ok(result);
+        }
+    }
+    attempt()
+}
+
+/// Goes on without everything behind a position of the log: moves it aside. Returns the files that
+/// have it.
+///
+/// # Errors
+/// A broker uses the directory, the database has more than that, or the log is not whole up to
+/// there.
+pub fn cut(path: &Path, at: u64) -> Result<Vec<PathBuf>, StoreError> {
+    let database = database_in(path);
+    if !database.exists() {
+        return Err(StoreError::Failed(format!("there is no store in {}", path.display())));
+    }
+    // For its lock.
+    let _directory = Directory::open(path)?;
+    let connection = Connection::open(database).map_err(failed)?;
+    schema::check_version(&connection)?;
+    let (applied, _) = applied(&connection).map_err(failed)?;
+    if at < applied.position {
+        return Err(StoreError::Failed(format!(
+            "the database has everything up to position {}: cut there or behind it",
+            applied.position
+        )));
+    }
+    match scan(path, applied, Some(at), |_| Ok(())) {
+        Ok(whole) => whole.cut(),
+        // Nothing of the log is needed: a new one begins.
+        Err(_) if at == applied.position => {
+            let aside = Scan::nothing(path, applied).cut()?;
+            connection.execute("DELETE FROM meta WHERE name = 'log'", []).map_err(failed)?;
+            Ok(aside)
+        }
+        Err(why) => Err(why),
     }
 }
 

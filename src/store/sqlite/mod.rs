@@ -1,4 +1,5 @@
-//! The store in an SQLite file: `homing.db` in the data directory, with a write-ahead log.
+//! The database of a store: `homing.db` in the data directory, an SQLite file with a write-ahead
+//! log. It is behind the log of frames, and says how far.
 //!
 //! | file | what |
 //! |---|---|
@@ -12,7 +13,7 @@
 //! | `error` | the errors that mean that there is no room |
 
 pub mod directory;
-mod error;
+pub(super) mod error;
 pub mod inspect;
 mod read;
 mod recover;
@@ -21,17 +22,17 @@ pub mod schema;
 mod write;
 
 use super::wall::{FileTime, Heartbeat, resume};
-use super::{Boot, Moment, OpenReader, Store, StoreError};
-use crate::clock;
+use super::{Boot, Moment, OpenReader, StoreError};
 use crate::config::DurabilityLevel;
 use crate::persistence::records::{BodyCopy, Recovered};
 use crate::store::coalesce::CommitGroup;
+use crate::store::frame::Digest;
 use directory::{Directory, RESERVE};
 use error::{failed, refused};
 use read::SqliteReader;
 use recover::Recovery;
+use rusqlite::types::Type;
 use rusqlite::{CachedStatement, Connection, OpenFlags, Transaction, TransactionBehavior, params};
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -56,10 +57,6 @@ const BUSY: Duration = if cfg!(test) { Duration::from_millis(300) } else { Durat
 const BUSY_WRITING: Duration = Duration::from_millis(300);
 /// The largest number of pages that SQLite allows a file.
 const MOST_PAGES: u64 = 0xFFFF_FFFE;
-/// Numbers that are reserved in the file at once, since each such note is one more page in a
-/// transaction.
-const NUMBER_BLOCK: u64 = 1 << 20;
-
 /// The settings of the store.
 #[derive(Clone, Copy, Debug)]
 pub struct SqliteOptions {
@@ -78,13 +75,8 @@ pub struct Sqlite {
     page_size: u64,
     /// Pages in the write-ahead log after the last commit.
     log_pages: Arc<AtomicI32>,
-    /// The write-ahead log, if the broker syncs it in intervals instead of with each commit.
-    log: Option<File>,
-    /// Numbers below this are reserved in the file.
-    noted: u64,
     /// The reserve was deleted and does not exist again yet.
     is_relieved: bool,
-    bytes: u64,
 }
 
 impl Sqlite {
@@ -101,7 +93,7 @@ impl Sqlite {
         let in_directory = |error| match error {
             StoreError::Full(why) => StoreError::Full(format!("{}: {why}", path.display())),
             StoreError::Failed(why) => StoreError::Failed(format!("{}: {why}", path.display())),
-            busy @ StoreError::Busy(_) => busy,
+            busy @ (StoreError::Busy(_) | StoreError::Behind(_)) => busy,
         };
         let set_up = |connection: &mut Connection| {
             set_up(connection, options).map_err(|error| refused(error, directory.path()))
@@ -126,17 +118,10 @@ impl Sqlite {
             opened: FileTime::default(),
             page_size,
             log_pages,
-            log: None,
-            noted: 0,
             is_relieved: false,
-            bytes: 0,
         };
         store.is_relieved = !store.directory.restore_reserve()?;
         store.limit_pages()?;
-        store.measure()?;
-        if options.durability == DurabilityLevel::Interval {
-            store.open_log()?;
-        }
         Ok(store)
     }
 
@@ -150,47 +135,11 @@ impl Sqlite {
         Ok(())
     }
 
-    /// Opens the write-ahead log for syncs. The file exists from the first write on; its directory
-    /// entry is synced once.
-    fn open_log(&mut self) -> Result<(), StoreError> {
-        // Any write creates the log.
-        let sql = "INSERT INTO meta VALUES ('next_number', 1) ON CONFLICT DO UPDATE SET value = value";
-        self.connection.execute(sql, []).map_err(failed)?;
-        let path = self.directory.write_ahead_log();
-        let explain = |error| StoreError::Failed(format!("{}: {error}", path.display()));
-        self.log = Some(File::open(&path).map_err(explain)?);
-        directory::sync(self.directory.path()).map_err(explain)
-    }
-
     /// Returns the used and the free bytes of the database, as of the last commit.
-    fn measure(&mut self) -> Result<(u64, u64), StoreError> {
+    fn measure(&self) -> Result<(u64, u64), StoreError> {
         let pages: u64 = pragma(&self.connection, "PRAGMA page_count")?;
         let free: u64 = pragma(&self.connection, "PRAGMA freelist_count")?;
-        self.bytes = pages * self.page_size;
         Ok(((pages - free) * self.page_size, free * self.page_size))
-    }
-
-    fn beat(&self, now: Moment) -> rusqlite::Result<()> {
-        self.connection.busy_timeout(BUSY_WRITING)?;
-        write_heartbeat(&self.connection, Heartbeat::at(now, self.opened))
-    }
-
-    /// Commits the operations of a group that need no room.
-    fn write_ahead(&self, group: &CommitGroup) -> rusqlite::Result<()> {
-        let transaction = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
-        Statements::new(&transaction, self.opened, clock::now())?.write_ahead(group)?;
-        transaction.commit()
-    }
-
-    /// Commits a group in one transaction. A failure rolls the whole group back.
-    fn write(&self, group: &CommitGroup, noted: u64) -> rusqlite::Result<()> {
-        self.connection.busy_timeout(BUSY_WRITING)?;
-        let transaction = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
-        if noted != self.noted {
-            note_numbers(&transaction, noted)?;
-        }
-        Statements::new(&transaction, self.opened, clock::now())?.write(group)?;
-        transaction.commit()
     }
 
     /// Converts the error of a write. Without room, the reserve is deleted and the write-ahead log
@@ -198,8 +147,7 @@ impl Sqlite {
     fn refuse(&mut self, error: rusqlite::Error) -> StoreError {
         let refusal = refused(error, self.directory.path());
         if matches!(refusal, StoreError::Full(_)) {
-            self.directory.free_reserve();
-            self.is_relieved = true;
+            self.open_reserve();
             if let Err(failure @ StoreError::Failed(_)) = self.write_back("PASSIVE") {
                 return failure;
             }
@@ -241,12 +189,125 @@ impl Sqlite {
     }
 }
 
-impl Store for Sqlite {
-    fn directory(&self) -> Option<&Path> {
-        Some(self.directory.path())
+/// The file as of its last transaction: everything up to this frame of the log is in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// The position of the frame; 0 before the first one.
+    pub position: u64,
+    /// The digest of the frame.
+    pub digest: Digest,
+    /// The moment of the last frame.
+    pub moment: Heartbeat,
+    /// A number above every number that was given to a row up to the frame.
+    pub next_number: u64,
+}
+
+/// The room of the file and its disk, as of the last transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Bytes of the file, free pages included.
+    pub bytes: u64,
+    /// Bytes that may be added before there is no room for new messages; negative beyond that.
+    pub room: i64,
+    /// True if there is room for new messages.
+    pub has_room: bool,
+}
+
+impl Sqlite {
+    /// Returns the path of the data directory.
+    pub fn path(&self) -> &Path {
+        self.directory.path()
     }
 
-    fn recover(&mut self, now: Moment, horizon: Duration) -> Result<Recovered, StoreError> {
+    /// Returns the identifier of the log that goes on from the file; `None` if no log does.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn log_id(&self) -> Result<Option<u64>, StoreError> {
+        Ok(Some(meta(&self.connection, "log").map_err(failed)?).filter(|id| *id != 0))
+    }
+
+    /// Sets the identifier of the log that goes on from the file.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn set_log_id(&mut self, id: u64) -> Result<(), StoreError> {
+        let sql = "INSERT OR REPLACE INTO meta VALUES ('log', ?)";
+        match self.connection.execute(sql, [id as i64]) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.refuse(error)),
+        }
+    }
+
+    /// Returns the mark of the file. The position is 0 in a file that never had a log.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn mark(&self) -> Result<Mark, StoreError> {
+        read_mark(&self.connection).map_err(failed)
+    }
+
+    /// Makes every change of a sealed group in one transaction, and moves the mark. `time` maps the
+    /// times of the group to file times.
+    ///
+    /// # Errors
+    /// - [`StoreError::Busy`]: no change is made, and the call can be made again.
+    /// - [`StoreError::Full`]: no change is made, and the reserve is open now. The call can be made
+    ///   again, also with a group that frees more.
+    /// - [`StoreError::Failed`]: nobody knows which changes are stored.
+    pub fn apply(&mut self, group: &CommitGroup, time: FileTime, mark: &Mark) -> Result<(), StoreError> {
+        let written = self.in_transaction(|transaction| {
+            write_mark(transaction, mark)?;
+            Statements::new(transaction, time)?.write(group)
+        });
+        written.map_err(|error| self.refuse(error))
+    }
+
+    /// Makes only those changes of the group that need no room: [`CommitGroup::ahead`], and the
+    /// deletions of retained messages. The mark stays, so the group is applied again as a whole:
+    /// each such change can be made twice.
+    ///
+    /// # Errors
+    /// As [`Sqlite::apply`].
+    pub fn apply_ahead(&mut self, group: &CommitGroup, time: FileTime) -> Result<(), StoreError> {
+        let written =
+            self.in_transaction(|transaction| Statements::new(transaction, time)?.write_ahead(group));
+        written.map_err(|error| self.refuse(error))
+    }
+
+    /// Copies bodies in one transaction, and moves the mark.
+    ///
+    /// # Errors
+    /// As [`Sqlite::apply`].
+    pub fn apply_copies(&mut self, copies: &[BodyCopy], mark: &Mark) -> Result<(), StoreError> {
+        let written = self.in_transaction(|transaction| {
+            write_mark(transaction, mark)?;
+            copies.iter().try_for_each(|copy| copy_body(transaction, copy))
+        });
+        written.map_err(|error| self.refuse(error))
+    }
+
+    /// Runs a write in one transaction. A failure rolls it back.
+    fn in_transaction(
+        &self,
+        write: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>,
+    ) -> rusqlite::Result<()> {
+        let transaction = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
+        write(&transaction)?;
+        transaction.commit()
+    }
+
+    /// Returns all that is stored, as of `now`, and the operations that remove rows which belong to
+    /// nothing. Delayed messages are returned only if they are due within `horizon`. Fixes the
+    /// mapping of times.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn recover(
+        &mut self,
+        now: Moment,
+        horizon: Duration,
+    ) -> Result<(Recovered, CommitGroup), StoreError> {
         let last = read_heartbeat(&self.connection).map_err(failed)?;
         let resumed = resume(last, now);
         self.opened = resumed.time;
@@ -258,88 +319,69 @@ impl Store for Sqlite {
                  start the broker after the clock is set"
             );
         }
-        let read = || {
-            let transaction = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
-            let recovered = Recovery::new(&transaction, self.opened).run(now.monotonic, horizon)?;
-            note_numbers(&transaction, recovered.next_number)?;
-            if last.is_none() {
-                // Time counts from here on. The writer writes later heartbeats: until sessions are
-                // recorded again, their times count from the heartbeat before.
-                write_heartbeat(&transaction, Heartbeat::at(now, self.opened))?;
-            }
-            transaction.commit()?;
-            Ok(recovered)
-        };
-        let recovered = match read() {
-            Ok(recovered) => recovered,
-            Err(error) => return Err(self.refuse(error)),
-        };
-        self.noted = recovered.next_number;
-        Ok(Recovered { down: resumed.down, ..recovered })
+        let transaction = self.connection.unchecked_transaction().map_err(failed)?;
+        let (recovered, mends) =
+            Recovery::new(&transaction, self.opened).run(now.monotonic, horizon).map_err(failed)?;
+        Ok((Recovered { down: resumed.down, ..recovered }, mends))
     }
 
-    fn copy_bodies(&mut self, copies: &[BodyCopy]) -> Result<(), StoreError> {
-        let highest = copies.iter().map(|copy| copy.to.0 + 1).max().unwrap_or(0);
-        let noted = self.noted.max(highest);
-        let copy_all = || {
-            let transaction = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
-            note_numbers(&transaction, noted)?;
-            copies.iter().try_for_each(|copy| copy_body(&transaction, copy))?;
-            transaction.commit()
-        };
-        match copy_all() {
-            Ok(()) => self.noted = noted,
-            Err(error) => return Err(self.refuse(error)),
-        }
-        Ok(())
+    /// Returns the last heartbeat; `None` if no broker ever opened the store.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn heartbeat(&self) -> Result<Option<Heartbeat>, StoreError> {
+        read_heartbeat(&self.connection).map_err(failed)
     }
 
-    fn commit(&mut self, group: &CommitGroup) -> Result<(), StoreError> {
-        let next = group.highest_number() + 1;
-        let noted = if next > self.noted { next + NUMBER_BLOCK } else { self.noted };
-        match self.write(group, noted) {
-            Ok(()) => self.noted = noted,
-            Err(error) => return Err(self.refuse(error)),
-        }
-        Ok(())
+    /// From now on a lock of another process is waited for only shortly: the caller tries again.
+    ///
+    /// # Errors
+    /// SQLite refuses the setting.
+    pub fn wait_shortly(&self) -> Result<(), StoreError> {
+        self.connection.busy_timeout(BUSY_WRITING).map_err(failed)
     }
 
-    fn commit_ahead(&mut self, group: &CommitGroup) -> Result<(), StoreError> {
-        let written = self.write_ahead(group);
-        written.map_err(|error| self.refuse(error))
+    /// Returns the mapping of times, which [`Sqlite::recover`] has fixed.
+    pub fn time(&self) -> FileTime {
+        self.opened
     }
 
-    fn tidy(&mut self) -> Result<(), StoreError> {
+    /// Writes the write-ahead log back if it is long. Called after each transaction, with nobody
+    /// waiting.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`]: nobody knows what is stored.
+    pub fn tidy(&mut self) -> Result<(), StoreError> {
         if self.log_pages.load(Ordering::Relaxed) < CHECKPOINT_PAGES {
             return Ok(());
         }
         self.log_pages.store(0, Ordering::Relaxed);
         match self.write_back("PASSIVE") {
-            // Everything is still in the log.
+            // Everything is still in the write-ahead log.
             Err(StoreError::Busy(_)) => Ok(()),
             Err(StoreError::Full(_)) => {
-                self.directory.free_reserve();
-                self.is_relieved = true;
+                self.open_reserve();
                 Ok(())
             }
             other => other,
         }
     }
 
-    fn heartbeat(&mut self, now: Moment) -> Result<(), StoreError> {
-        match self.beat(now) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.refuse(error)),
-        }
-    }
-
-    fn sync(&mut self) -> Result<(), StoreError> {
-        let Some(log) = &self.log else { return Ok(()) };
-        log.sync_data().map_err(|error| StoreError::Failed(format!("a sync of the write-ahead log: {error}")))
-    }
-
-    fn has_room(&mut self) -> Result<bool, StoreError> {
+    /// Measures the room. Creates the reserve again if there is room for it.
+    ///
+    /// # Errors
+    /// The file or the file system does not report its room.
+    pub fn figures(&mut self) -> Result<Figures, StoreError> {
         let (used, free) = self.measure()?;
+        let has_room = self.has_room(used, free)?;
+        let on_disk = self.room_on_disk(free)?;
+        let limit = self.options.size_limit.map_or(i64::MAX, signed);
+        let below = limit.saturating_sub(signed(used + RESERVE));
+        let room = if self.options.size_limit.is_some() { below.min(on_disk) } else { on_disk };
+        Ok(Figures { bytes: used + free, room, has_room })
+    }
+
+    fn has_room(&mut self, used: u64, free: u64) -> Result<bool, StoreError> {
         if self.options.size_limit.is_some_and(|limit| used + RESERVE > limit) {
             return Ok(false);
         }
@@ -352,24 +394,24 @@ impl Store for Sqlite {
         Ok(!self.is_relieved)
     }
 
-    fn room(&mut self) -> Result<i64, StoreError> {
-        let (used, free) = self.measure()?;
-        let on_disk = self.room_on_disk(free)?;
-        let limit = self.options.size_limit.map_or(i64::MAX, signed);
-        let below = limit.saturating_sub(signed(used + RESERVE));
-        Ok(if self.options.size_limit.is_some() { below.min(on_disk) } else { on_disk })
+    /// Deletes the reserve, so that others have its room. [`Sqlite::figures`] creates it again once
+    /// there is room.
+    pub fn open_reserve(&mut self) {
+        self.directory.free_reserve();
+        self.is_relieved = true;
     }
 
-    fn limit_size(&mut self, size_limit: Option<u64>) -> Result<(), StoreError> {
+    /// Sets the largest size in bytes; `None` for no limit but the disk.
+    ///
+    /// # Errors
+    /// The file cannot be used.
+    pub fn limit_size(&mut self, size_limit: Option<u64>) -> Result<(), StoreError> {
         self.options.size_limit = size_limit;
         self.limit_pages()
     }
 
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn opener(&self) -> OpenReader {
+    /// Returns a way to readers of the file, for other threads.
+    pub fn opener(&self) -> OpenReader {
         let (database, opened) = (self.directory.database(), self.opened);
         Box::new(move || {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -389,10 +431,10 @@ fn set_up(connection: &mut Connection, options: SqliteOptions) -> rusqlite::Resu
     connection.busy_timeout(BUSY)?;
     connection.set_prepared_statement_cache_capacity(32);
     let synchronous = match options.durability {
-        DurabilityLevel::Commit => "FULL",
-        // The file stays intact in a power loss. Commits since the broker's last sync may be lost.
-        DurabilityLevel::Interval => "NORMAL",
-        DurabilityLevel::Os | DurabilityLevel::None => "OFF",
+        // What is in the file leaves the log of frames, so a power loss must not take it from the
+        // file, whatever it may take from the end of the log. Nobody waits for this.
+        DurabilityLevel::Commit | DurabilityLevel::Interval | DurabilityLevel::Os => "FULL",
+        DurabilityLevel::None => "OFF",
     };
     connection.execute_batch(&format!(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; \
@@ -416,15 +458,55 @@ fn pragma(connection: &Connection, question: &str) -> Result<u64, StoreError> {
     figure.map_err(failed)
 }
 
-/// Writes a heartbeat. An unknown boot has identifier 0.
-fn write_heartbeat(connection: &Connection, heartbeat: Heartbeat) -> rusqlite::Result<()> {
-    let Heartbeat { file_millis, unix_millis, boot } = heartbeat;
+/// Writes the mark of the file. An unknown boot has identifier 0.
+fn write_mark(connection: &Connection, mark: &Mark) -> rusqlite::Result<()> {
+    let Heartbeat { file_millis, unix_millis, boot } = mark.moment;
     let boot = boot.unwrap_or(Boot { id: 0, millis: 0 });
+    let [low, high] = mark.digest.halves();
     let sql = "INSERT INTO meta VALUES \
-        ('heartbeat_ms', ?1), ('wall_ms', ?2), ('boot_id', ?3), ('boot_ms', ?4) \
+        ('position', ?1), ('digest_low', ?2), ('digest_high', ?3), ('next_number', ?4), \
+        ('heartbeat_ms', ?5), ('wall_ms', ?6), ('boot_id', ?7), ('boot_ms', ?8), ('mark_check', ?9) \
         ON CONFLICT DO UPDATE SET value = excluded.value";
-    let values = [file_millis, unix_millis, boot.id, boot.millis].map(|value| value as i64);
-    connection.prepare_cached(sql)?.execute(values).map(drop)
+    let Mark { position, next_number, .. } = *mark;
+    let check = check_of(position, mark.digest, next_number);
+    let values = [position, low, high, next_number, file_millis, unix_millis, boot.id, boot.millis, check];
+    connection.prepare_cached(sql)?.execute(values.map(|value| value as i64)).map(drop)
+}
+
+/// Returns a checksum of a mark. SQLite has none, and frames that a wrong position leaves out would be
+/// lost in silence.
+fn check_of(position: u64, digest: Digest, next_number: u64) -> u64 {
+    let [low, high] = digest.halves();
+    Digest::of(&[position, low, high, next_number].map(u64::to_le_bytes).concat()).halves()[0]
+}
+
+/// Reads the mark in one statement, so that it is of one moment.
+fn read_mark(connection: &Connection) -> rusqlite::Result<Mark> {
+    let sql = "SELECT \
+        ifnull((SELECT value FROM meta WHERE name = 'position'), 0), \
+        ifnull((SELECT value FROM meta WHERE name = 'digest_low'), 0), \
+        ifnull((SELECT value FROM meta WHERE name = 'digest_high'), 0), \
+        ifnull((SELECT value FROM meta WHERE name = 'next_number'), 0), \
+        (SELECT value FROM meta WHERE name = 'mark_check'), \
+        EXISTS (SELECT 1 FROM meta WHERE name = 'position')";
+    let mark = connection.query_row(sql, [], |row| {
+        let digest = Digest::from_halves([row::number(row, 1)?, row::number(row, 2)?]);
+        let (position, next_number) = (row::number(row, 0)?, row::number(row, 3)?);
+        let check = row.get::<_, Option<i64>>(4)?.map(|check| check as u64);
+        let has_position: bool = row.get(5)?;
+        if (has_position || check.is_some()) && check != Some(check_of(position, digest, next_number)) {
+            let why = "the position in the log is broken: put a backup in place of the database";
+            return Err(rusqlite::Error::FromSqlConversionFailure(0, Type::Integer, why.into()));
+        }
+        Ok(Mark { position, digest, next_number, moment: Heartbeat::default() })
+    })?;
+    Ok(Mark { moment: read_heartbeat(connection)?.unwrap_or_default(), ..mark })
+}
+
+/// Returns a number of the file's own; 0 if it has none by this name.
+fn meta(connection: &Connection, name: &str) -> rusqlite::Result<u64> {
+    let sql = "SELECT ifnull((SELECT value FROM meta WHERE name = ?), 0)";
+    connection.query_row(sql, [name], |row| row::number(row, 0))
 }
 
 /// Returns the last heartbeat; `None` if no broker ever opened the store.
@@ -442,14 +524,10 @@ fn read_heartbeat(connection: &Connection) -> rusqlite::Result<Option<Heartbeat>
     })
 }
 
-fn note_numbers(connection: &Connection, next_number: u64) -> rusqlite::Result<()> {
-    let sql = "INSERT OR REPLACE INTO meta VALUES ('next_number', ?)";
-    connection.prepare_cached(sql)?.execute([next_number as i64]).map(drop)
-}
-
+/// Copies a body. A copy that is there already, from an attempt before, is replaced by the same.
 fn copy_body(connection: &Connection, copy: &BodyCopy) -> rusqlite::Result<()> {
     let mut insert: CachedStatement<'_> = connection.prepare_cached(
-        "INSERT INTO body SELECT ?2, size, expires_ms, recorded_ms, qos, retain, topic, properties, payload, \
+        "INSERT OR REPLACE INTO body SELECT ?2, size, expires_ms, recorded_ms, qos, retain, topic, properties, payload, \
          publisher FROM body WHERE number = ?1",
     )?;
     insert.execute([copy.from.0 as i64, copy.to.0 as i64])?;

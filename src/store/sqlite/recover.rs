@@ -11,10 +11,11 @@ use crate::mqtt::packet::PacketId;
 use crate::mqtt::retained_message::{RetainedMessage, SharedSources};
 use crate::persistence::letter::StoredLetter;
 use crate::persistence::records::{
-    BodyNumber, CountedDelayed, DelayedNumber, EntryNumber, Recovered, RecoveredBody, RecoveredEntry,
+    BodyNumber, CountedDelayed, DelayedNumber, EntryNumber, Record, Recovered, RecoveredBody, RecoveredEntry,
     RecoveredSession, SessionKey, StoredSubscription,
 };
 use crate::routing::limit_shares::LimitShares;
+use crate::store::coalesce::CommitGroup;
 use crate::store::wall::FileTime;
 use crate::time::Instant;
 use foldhash::fast::FixedState;
@@ -39,7 +40,7 @@ struct FoundBody {
 #[derive(Default)]
 struct StrayRows {
     subscriptions: Vec<(SessionKey, Box<str>)>,
-    incoming: Vec<(SessionKey, u16)>,
+    incoming: Vec<(SessionKey, PacketId)>,
     entries: Vec<EntryNumber>,
     bodies: Vec<BodyNumber>,
 }
@@ -63,13 +64,14 @@ impl<'c> Recovery<'c> {
         Recovery { connection, opened, strays, sessions, orphaned, places }
     }
 
-    /// Reads everything, within the transaction of the connection if there is one.
+    /// Reads everything, within the transaction of the connection if there is one. Returns the
+    /// operations that remove the rows which belong to nothing, too.
     ///
     /// Delayed messages are read up to `horizon` after `now`.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read or has values that no broker wrote.
-    pub(super) fn run(mut self, now: Instant, horizon: Duration) -> Result<Recovered> {
+    pub(super) fn run(mut self, now: Instant, horizon: Duration) -> Result<(Recovered, CommitGroup)> {
         self.sessions()?;
         self.subscriptions()?;
         self.incoming()?;
@@ -77,10 +79,10 @@ impl<'c> Recovery<'c> {
         self.entries(&mut bodies)?;
         let nobodys = bodies.values().filter(|body| !body.is_referred_to);
         self.strays.bodies = nobodys.map(|body| body.known.number).collect();
-        self.mend()?;
+        let mends = self.mends();
         let first = (Instant::ZERO, DelayedNumber(0));
         let until = now + horizon;
-        Ok(Recovered {
+        let recovered = Recovered {
             next_number: self.next_number()?,
             down: Duration::ZERO,
             retained: self.retained()?,
@@ -89,7 +91,8 @@ impl<'c> Recovery<'c> {
             letters: self.letters()?,
             sessions: self.sessions,
             orphaned: self.orphaned,
-        })
+        };
+        Ok((recovered, mends))
     }
 
     fn each(&self, sql: &str, mut on: impl FnMut(&Row<'_>) -> Result<()>) -> Result<()> {
@@ -136,10 +139,10 @@ impl<'c> Recovery<'c> {
     fn incoming(&mut self) -> Result<()> {
         let (mut sessions, mut strays) = (std::mem::take(&mut self.sessions), Vec::new());
         self.each("SELECT session, packet_id FROM incoming", |row| {
-            let (session, packet_id) = (SessionKey(row::number(row, 0)?), row.get(1)?);
-            match (self.places.get(&session.0), PacketId::new(packet_id)) {
-                (Some(at), Some(packet_id)) => sessions[*at].incoming.push(packet_id),
-                _ => strays.push((session, packet_id)),
+            let (session, packet_id) = (SessionKey(row::number(row, 0)?), row::packet_id(row, 1)?);
+            match self.places.get(&session.0) {
+                Some(at) => sessions[*at].incoming.push(packet_id),
+                None => strays.push((session, packet_id)),
             }
             Ok(())
         })?;
@@ -246,11 +249,13 @@ impl<'c> Recovery<'c> {
         self.connection.query_row(highest, [], |row| row::number(row, 0))
     }
 
-    fn mend(&self) -> Result<()> {
-        let StrayRows { subscriptions, incoming, entries, bodies } = &self.strays;
+    /// Returns the operations that remove the rows which belong to nothing, and logs them.
+    fn mends(&mut self) -> CommitGroup {
+        let StrayRows { subscriptions, incoming, entries, bodies } = std::mem::take(&mut self.strays);
         let found = (subscriptions.len(), incoming.len(), entries.len(), bodies.len());
+        let mut mends = CommitGroup::default();
         if found == (0, 0, 0, 0) {
-            return Ok(());
+            return mends;
         }
         warn!(
             event = "store.orphans_removed",
@@ -261,14 +266,12 @@ impl<'c> Recovery<'c> {
             "the store had rows without a session or a message, which were removed; a crash can leave them, before \
              any client knew of the session"
         );
-        let prepare = |sql| self.connection.prepare(sql);
-        let mut delete = prepare("DELETE FROM subscription WHERE session = ? AND filter = ?")?;
-        subscriptions.iter().try_for_each(|(s, f)| delete.execute((s.0 as i64, f)).map(drop))?;
-        let mut delete = prepare("DELETE FROM incoming WHERE session = ? AND packet_id = ?")?;
-        incoming.iter().try_for_each(|(s, id)| delete.execute((s.0 as i64, id)).map(drop))?;
-        let mut delete = prepare("DELETE FROM entry WHERE number = ?")?;
-        entries.iter().try_for_each(|number| delete.execute([number.0 as i64]).map(drop))?;
-        let mut delete = prepare("DELETE FROM body WHERE number = ?")?;
-        bodies.iter().try_for_each(|number| delete.execute([number.0 as i64]).map(drop))
+        let subscription = |(session, filter)| Record::Unsubscribed { session, filter };
+        subscriptions.into_iter().for_each(|row| mends.fold(subscription(row)));
+        let incoming_done = |(session, packet_id)| Record::IncomingDone { session, packet_id };
+        incoming.into_iter().for_each(|row| mends.fold(incoming_done(row)));
+        entries.into_iter().for_each(|number| mends.fold(Record::EntryDone(number)));
+        bodies.into_iter().for_each(|number| mends.fold(Record::BodyDone(number)));
+        mends
     }
 }

@@ -4,7 +4,7 @@
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::owner::Owner;
-use crate::mqtt::packet::{ProtocolVersion, QoS, ReasonCode};
+use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::mqtt::publisher_name::PublisherName;
 use crate::mqtt::retained_message::{RetainedSource, SharedSources};
 use crate::mqtt::subscription_ids::SubscriptionIds;
@@ -70,6 +70,15 @@ fn session_time(row: &Row<'_>, column: usize, opened: FileTime) -> Result<Instan
 pub(super) fn qos(row: &Row<'_>, column: usize) -> Result<QoS> {
     let bits: u8 = row.get(column)?;
     QoS::from_bits(bits).ok_or_else(|| unlawful(column, i64::from(bits)))
+}
+
+/// Returns a Packet Identifier.
+///
+/// # Errors
+/// Returns an error if the value is not a Packet Identifier.
+pub(super) fn packet_id(row: &Row<'_>, column: usize) -> Result<PacketId> {
+    let id: i64 = row.get(column)?;
+    u16::try_from(id).ok().and_then(PacketId::new).ok_or_else(|| unlawful(column, id))
 }
 
 /// Returns a message without its publisher.

@@ -14,6 +14,8 @@
 //! | 6 | `retained.source_client`, `source_user`, `source_listener`: the client that published it |
 //! | 7 | `letter`: stored dead letters |
 //! | 8 | `owner_client`, `owner_listener` (`retained`, `delayed`): the client whose limits count |
+//! | 9 | `session.mount_point`: the mount point behind which the client came last |
+//! | 10 | a log beside the file: `log`, `position`, `digest_low`, `digest_high`, `mark_check` in `meta` |
 //!
 //! Every look-up is by primary key. Data that would need another index is read completely, once, at
 //! the start. A number is never used twice, so no table needs AUTOINCREMENT with its extra table.
@@ -26,7 +28,7 @@ use rusqlite::Connection;
 ///
 /// A change of the tables raises the version. The change needs a step in [`prepare`] for older
 /// files, and a file of the version before among the tests.
-pub const VERSION: i32 = 9;
+pub const VERSION: i32 = 10;
 
 /// The `PRAGMA application_id` of the file: "Homi". The command `file` shows it, and the broker
 /// refuses the database of another program.
@@ -207,7 +209,9 @@ fn upgrade(connection: &Connection, from: i32, written: u64) -> Result<(), Store
                 "delayed ADD COLUMN owner_listener TEXT",
             ],
         ),
-        _ => add_columns(connection, 9, &["session ADD COLUMN mount_point TEXT"]),
+        8 => add_columns(connection, 9, &["session ADD COLUMN mount_point TEXT"]),
+        // The marks of a store without a log are missing, and count as 0.
+        _ => change(connection, 10, ""),
     }
 }
 

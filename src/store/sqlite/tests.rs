@@ -3,25 +3,85 @@
 use super::*;
 use crate::mqtt::charge::Charge;
 use crate::mqtt::owner::Owner;
-use crate::mqtt::packet::QoS;
+use crate::mqtt::packet::{PacketId, QoS};
 use crate::mqtt::will::Will;
 use crate::persistence::records::{
     BodyNumber, DelayedNumber, EntryNumber, Record, RecoveredBody, RetainedRecord, SessionKey, SessionState,
     StoredAccess, StoredDelayed, StoredSession,
 };
+use crate::store::StoreReader;
 use crate::store::sqlite::inspect::StoreInspection;
-use crate::store::tests::{InFile, Reopen, body, commit, entry, letter, message, session};
+use crate::store::tests::{body, entry, letter, message, session};
 use crate::time::Instant;
+use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::PermissionsExt;
 use std::time::UNIX_EPOCH;
 
 const MIB: u64 = 1024 * 1024;
 
-fn open(path: &Path) -> Result<Sqlite, StoreError> {
-    Sqlite::open(path, InFile::default().options)
+const OPTIONS: SqliteOptions = SqliteOptions { durability: DurabilityLevel::Commit, size_limit: None };
+
+/// A database that takes one group after the other, as if each were a frame of a log.
+struct Applied {
+    database: Sqlite,
+    mark: Mark,
 }
 
-fn why(result: Result<Sqlite, StoreError>) -> String {
+impl Applied {
+    fn open(path: &Path, options: SqliteOptions) -> Result<Applied, StoreError> {
+        let database = Sqlite::open(path, options)?;
+        let mark = database.mark()?;
+        Ok(Applied { database, mark })
+    }
+
+    fn recover(&mut self, now: Moment, horizon: Duration) -> Result<Recovered, StoreError> {
+        let (recovered, mends) = self.database.recover(now, horizon)?;
+        if self.database.heartbeat()?.is_none() {
+            self.mark.moment = Heartbeat::at(now, self.database.time());
+        }
+        self.commit(&mends)?;
+        Ok(recovered)
+    }
+
+    fn commit(&mut self, group: &CommitGroup) -> Result<(), StoreError> {
+        let mark = Mark {
+            position: self.mark.position + 1,
+            next_number: self.mark.next_number.max(group.highest_number() + 1),
+            ..self.mark
+        };
+        self.database.apply(group, self.database.time(), &mark)?;
+        self.mark = mark;
+        Ok(())
+    }
+
+    fn has_room(&mut self) -> bool {
+        self.database.figures().unwrap().has_room
+    }
+
+    fn reader(&self) -> Box<dyn StoreReader> {
+        self.database.opener()().unwrap()
+    }
+}
+
+impl Deref for Applied {
+    type Target = Sqlite;
+
+    fn deref(&self) -> &Sqlite {
+        &self.database
+    }
+}
+
+impl DerefMut for Applied {
+    fn deref_mut(&mut self) -> &mut Sqlite {
+        &mut self.database
+    }
+}
+
+fn open(path: &Path) -> Result<Applied, StoreError> {
+    Applied::open(path, OPTIONS)
+}
+
+fn why(result: Result<Applied, StoreError>) -> String {
     match result {
         Ok(_) => panic!("it was opened"),
         Err(error) => error.to_string(),
@@ -31,7 +91,12 @@ fn why(result: Result<Sqlite, StoreError>) -> String {
 fn group(records: impl IntoIterator<Item = Record>) -> CommitGroup {
     let mut group = CommitGroup::default();
     records.into_iter().for_each(|record| group.fold(record));
+    group.seal();
     group
+}
+
+fn commit(store: &mut Applied, records: Vec<Record>) {
+    store.commit(&group(records)).unwrap();
 }
 
 fn large(number: u64) -> [Record; 2] {
@@ -87,7 +152,7 @@ fn a_file_of_a_newer_version_or_of_another_program_is_refused_and_left_alone() {
     let newer = tempfile::tempdir().unwrap();
     open(newer.path()).unwrap().connection.pragma_update(None, "user_version", schema::VERSION + 1).unwrap();
     let refusal = why(open(newer.path()));
-    assert!(refusal.contains("of version 10, and this program knows version 9"), "{refusal}");
+    assert!(refusal.contains("of version 11, and this program knows version 10"), "{refusal}");
 
     let foreign = tempfile::tempdir().unwrap();
     let other = Connection::open(directory::database_in(foreign.path())).unwrap();
@@ -236,6 +301,56 @@ fn sessions_of_version_8_have_no_mount_point_and_new_ones_have_theirs() {
 }
 
 #[test]
+fn a_store_of_version_9_has_no_log_and_begins_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let old = Connection::open(directory::database_in(directory.path())).unwrap();
+    old.execute_batch(include_str!("tests/version_9.sql")).unwrap();
+    drop(old);
+    let mut store = open(directory.path()).unwrap();
+    assert_eq!((store.log_id().unwrap(), store.mark.position, store.mark.next_number), (None, 0, 100));
+    store.set_log_id(7).unwrap();
+    let now = Moment { monotonic: Instant::from_millis(5), unix_millis: 1_700_000_010_000, boot: None };
+    assert_eq!(store.recover(now, Duration::ZERO).unwrap().sessions.len(), 2);
+    drop(store);
+    let store = open(directory.path()).unwrap();
+    assert_eq!((store.log_id().unwrap(), store.mark.position, store.mark.next_number), (Some(7), 1, 100));
+}
+
+/// The broker that is out of room tries the group again later, with more folded into it.
+#[test]
+fn an_identifier_that_comes_back_after_its_deletion_went_ahead_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = open(directory.path()).unwrap();
+    store.recover(Moment::now(), Duration::ZERO).unwrap();
+    let (key, packet_id) = (SessionKey(1), PacketId::new(9).unwrap());
+    let begun = Record::Incoming { session: key, packet_id };
+    commit(&mut store, vec![Record::Session(Box::new(session(1, "c"))), begun.clone()]);
+    let mut refused = group([Record::IncomingDone { session: key, packet_id }]);
+    let time = store.time();
+    store.apply_ahead(&refused, time).unwrap();
+    refused.absorb(&mut group([begun]), 1);
+    store.commit(&refused).unwrap();
+    let recovered = store.recover(Moment::now(), Duration::ZERO).unwrap();
+    assert_eq!(recovered.sessions[0].incoming, [packet_id]);
+}
+
+#[test]
+fn bodies_that_are_copied_twice_are_copied_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = open(directory.path()).unwrap();
+    store.recover(Moment::now(), Duration::ZERO).unwrap();
+    let records = [body(3, message("t", Instant::NEVER, b"x")), Record::Entry(Box::new(entry(4, 1, 3)))];
+    commit(&mut store, [Record::Session(Box::new(session(1, "c")))].into_iter().chain(records).collect());
+    let copy = BodyCopy { from: BodyNumber(3), to: BodyNumber(6), entries: vec![EntryNumber(4)] };
+    let mark = store.mark;
+    for _ in 0..2 {
+        store.apply_copies(std::slice::from_ref(&copy), &mark).unwrap();
+    }
+    let read = store.reader().entries(&[(EntryNumber(4), BodyNumber(6))]).unwrap();
+    assert_eq!(read[0].message.payload(), b"x");
+}
+
+#[test]
 fn a_store_of_version_1_opens_with_all_that_it_holds() {
     let directory = tempfile::tempdir().unwrap();
     let old = Connection::open(directory::database_in(directory.path())).unwrap();
@@ -263,27 +378,26 @@ fn a_store_of_version_1_opens_with_all_that_it_holds() {
     assert_eq!((old.entries[1].body, old.entries[1].flight.unwrap().running), (None, 1));
     assert_eq!(recovered.retained[0].message.payload(), b"42");
     assert_eq!(recovered.delayed[0].due, Instant::from_millis(20_005));
-    let read = store.reader().unwrap().entries(&[(EntryNumber(20), BodyNumber(10))]).unwrap();
+    let read = store.reader().entries(&[(EntryNumber(20), BodyNumber(10))]).unwrap();
     assert_eq!(read[0].ids.as_slice(), [7, 9]);
 }
 
 #[test]
 fn a_database_that_another_process_has_locked_is_busy_and_not_broken() {
-    let mut file = InFile::default();
-    let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = open(directory.path()).unwrap();
     store.recover(Moment::now(), Duration::ZERO).unwrap();
     let other = Connection::open(store.directory.database()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let records = group([Record::Session(Box::new(session(1, "c")))]);
-    for refused in [store.commit(&records), store.heartbeat(Moment::now())] {
-        let why = refused.unwrap_err();
-        assert!(matches!(why, StoreError::Busy(_)), "{why}");
-        assert!(why.to_string().starts_with("another process has the database locked: "), "{why}");
-    }
+    let why = store.commit(&records).unwrap_err();
+    assert!(matches!(why, StoreError::Busy(_)), "{why}");
+    assert!(why.to_string().starts_with("another process has the database locked: "), "{why}");
     store.tidy().unwrap();
+    store.figures().unwrap();
     // Nor does a start take it for broken; it waits a while.
     drop(store);
-    let mut store = file.open();
+    let mut store = open(directory.path()).unwrap();
     assert!(matches!(store.recover(Moment::now(), Duration::ZERO), Err(StoreError::Busy(_))));
     other.execute_batch("ROLLBACK").unwrap();
     store.recover(Moment::now(), Duration::ZERO).unwrap();
@@ -315,26 +429,27 @@ fn an_empty_database_is_a_new_store_only_where_there_was_none() {
 
 #[test]
 fn a_value_that_no_broker_wrote_is_refused_by_its_column() {
-    let mut file = InFile::default();
-    let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = open(directory.path()).unwrap();
     let mut group = CommitGroup::default();
     group.retain(RetainedRecord::Set(message("t", Instant::NEVER, b"").into()));
     store.commit(&group).unwrap();
     store.connection.execute("UPDATE retained SET qos = 9", []).unwrap();
     drop(store);
-    let refusal = file.open().recover(Moment::now(), Duration::ZERO).unwrap_err().to_string();
+    let refusal =
+        open(directory.path()).unwrap().recover(Moment::now(), Duration::ZERO).unwrap_err().to_string();
     assert!(refusal.contains("index: 2") && refusal.contains("9 is no lawful value"), "{refusal}");
 }
 
 #[test]
 fn what_is_full_says_so_frees_its_reserve_and_has_room_again() {
-    let mut file = InFile::default();
-    file.options.size_limit = Some(RESERVE + 8 * MIB);
-    let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let options = SqliteOptions { size_limit: Some(RESERVE + 8 * MIB), ..OPTIONS };
+    let mut store = Applied::open(directory.path(), options).unwrap();
     store.recover(Moment::now(), Duration::ZERO).unwrap();
     commit(&mut store, vec![Record::Session(Box::new(session(1, "c")))]);
     let mut number = 1;
-    while store.has_room().unwrap() {
+    while store.has_room() {
         number += 1;
         commit(&mut store, large(number).into());
     }
@@ -346,30 +461,28 @@ fn what_is_full_says_so_frees_its_reserve_and_has_room_again() {
         }
     };
     assert!(matches!(refused, StoreError::Full(_)), "{refused}");
-    assert!(!file.directory.path().join("reserve").exists());
-    assert!(!store.has_room().unwrap());
+    assert!(!directory.path().join("reserve").exists());
+    assert!(!store.has_room());
     // What frees room goes through, also with what did not.
     commit(&mut store, large(number).into_iter().chain(done(2)).chain(done(number)).collect());
     for gone in 3..number {
         commit(&mut store, done(gone).into());
         store.tidy().unwrap();
     }
-    assert!(store.has_room().unwrap());
+    assert!(store.has_room());
     commit(&mut store, large(number + 1).into());
     drop(store);
-    let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();
+    let mut store = Applied::open(directory.path(), options).unwrap();
     let recovered = store.recover(Moment::now(), Duration::ZERO).unwrap();
     assert_eq!(recovered.sessions[0].entries.len(), 1);
-    assert!(file.directory.path().join("reserve").exists());
+    assert!(directory.path().join("reserve").exists());
 }
 
 #[test]
 fn the_write_ahead_log_is_written_back_and_begins_again() {
-    let file = InFile {
-        options: SqliteOptions { durability: DurabilityLevel::Os, size_limit: None },
-        ..InFile::default()
-    };
-    let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let options = SqliteOptions { durability: DurabilityLevel::Os, ..OPTIONS };
+    let mut store = Applied::open(directory.path(), options).unwrap();
     store.recover(Moment::now(), Duration::ZERO).unwrap();
     commit(&mut store, vec![Record::Session(Box::new(session(1, "c")))]);
     for number in 2..102 {
@@ -379,28 +492,14 @@ fn the_write_ahead_log_is_written_back_and_begins_again() {
     }
     let log = store.directory.write_ahead_log().metadata().unwrap().len();
     assert!(log < 40 * MIB, "{log}");
-    assert!(store.bytes() < 8 * MIB, "{}", store.bytes());
-}
-
-#[test]
-fn an_interval_store_syncs_its_log_when_it_is_told() {
-    let file = InFile {
-        options: SqliteOptions { durability: DurabilityLevel::Interval, size_limit: None },
-        ..InFile::default()
-    };
-    let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();
-    store.recover(Moment::now(), Duration::ZERO).unwrap();
-    commit(&mut store, vec![Record::Session(Box::new(session(1, "c")))]);
-    store.sync().unwrap();
-    assert!(store.log.is_some());
-    assert_eq!(SessionKey(1), store.recover(Moment::now(), Duration::ZERO).unwrap().sessions[0].session.key);
+    assert!(store.figures().unwrap().bytes < 8 * MIB, "{}", store.figures().unwrap().bytes);
 }
 
 /// A file at its limit: messages of 60 kB as many as fit.
-fn full() -> (tempfile::TempDir, Sqlite, u64) {
+fn full() -> (tempfile::TempDir, Applied, u64) {
     let directory = tempfile::tempdir().unwrap();
-    let options = SqliteOptions { size_limit: Some(4 * MIB), ..InFile::default().options };
-    let mut store = Sqlite::open(directory.path(), options).unwrap();
+    let options = SqliteOptions { size_limit: Some(4 * MIB), ..OPTIONS };
+    let mut store = Applied::open(directory.path(), options).unwrap();
     store.recover(Moment::now(), Duration::ZERO).unwrap();
     commit(
         &mut store,
@@ -468,14 +567,15 @@ fn in_a_full_file_acknowledgements_go_ahead_of_a_group_that_does_not_fit() {
     let acknowledged = |n| [Record::EntryAcknowledged(EntryNumber(n)), Record::BodyReleased(BodyNumber(n))];
     let mut stuck = group((next..next + 40).flat_map(sixty).chain((10..30).flat_map(acknowledged)));
     assert!(matches!(store.commit(&stuck), Err(StoreError::Full(_))));
-    store.commit_ahead(&stuck).expect("it needs no room");
-    let kept = |store: &mut Sqlite| {
+    let time = store.time();
+    store.apply_ahead(&stuck, time).expect("it needs no room");
+    let kept = |store: &mut Applied| {
         store.recover(Moment::now(), Duration::ZERO).unwrap().sessions[0].entries.len() as u64
     };
     assert_eq!(kept(&mut store), next - 30, "twenty are gone, and none has come");
     stuck.went_ahead();
     assert!(!stuck.has_ahead() && stuck.len() == 80);
-    store.commit_ahead(&group((30..next).flat_map(acknowledged))).expect("it needs no room");
+    store.apply_ahead(&group((30..next).flat_map(acknowledged)), time).expect("it needs no room");
     store.commit(&stuck).expect("now it fits");
     assert_eq!(kept(&mut store), 40);
 }
@@ -483,36 +583,36 @@ fn in_a_full_file_acknowledgements_go_ahead_of_a_group_that_does_not_fit() {
 #[test]
 fn room_is_what_is_left_below_the_limit_and_the_reserve() {
     let directory = tempfile::tempdir().unwrap();
-    let options = SqliteOptions { size_limit: Some(64 * MIB), ..InFile::default().options };
-    let mut store = Sqlite::open(directory.path(), options).unwrap();
+    let options = SqliteOptions { size_limit: Some(64 * MIB), ..OPTIONS };
+    let mut store = Applied::open(directory.path(), options).unwrap();
     store.recover(Moment::now(), Duration::ZERO).unwrap();
-    let empty = store.room().unwrap();
+    let empty = store.figures().unwrap().room;
     assert!((47 * MIB as i64..=48 * MIB as i64).contains(&empty), "{empty}");
     commit(&mut store, vec![Record::Session(Box::new(session(1, "c")))]);
     for number in 0..50 {
         let records = large(2 + number);
         let weight: u64 = records.iter().map(Record::weight).sum();
-        let before = store.room().unwrap();
+        let before = store.figures().unwrap().room;
         commit(&mut store, records.into());
-        let taken = (before - store.room().unwrap()) as u64;
+        let taken = (before - store.figures().unwrap().room) as u64;
         assert!((MIB..=weight).contains(&taken), "{taken} of {weight}");
-        assert_eq!(store.room().unwrap() >= 0, store.has_room().unwrap());
+        assert_eq!(store.figures().unwrap().room >= 0, store.has_room());
     }
-    assert!(store.room().unwrap() < 0);
+    assert!(store.figures().unwrap().room < 0);
 }
 
 #[test]
 fn a_new_limit_holds_at_once_and_one_below_the_size_loses_nothing() {
     let (_directory, mut store, next) = full();
-    let kept = |store: &mut Sqlite| {
+    let kept = |store: &mut Applied| {
         store.recover(Moment::now(), Duration::ZERO).unwrap().sessions[0].entries.len() as u64
     };
     let before = kept(&mut store);
     store.limit_size(Some(64 * MIB)).unwrap();
-    assert!(store.has_room().unwrap());
+    assert!(store.has_room());
     (next..next + 60).for_each(|number| store.commit(&group(sixty(number))).expect("it has room"));
     store.limit_size(Some(4 * MIB)).unwrap();
-    assert!(!store.has_room().unwrap() && store.room().unwrap() < 0);
+    assert!(!store.has_room() && store.figures().unwrap().room < 0);
     assert!(matches!(store.commit(&group(sixty(next + 60))), Err(StoreError::Full(_))));
     assert_eq!(kept(&mut store), before + 60);
     store.limit_size(None).unwrap();

@@ -22,9 +22,7 @@ use std::time::Duration;
 pub(super) struct Statements<'c> {
     /// For statements that are rare, and so not prepared for each group.
     connection: &'c Connection,
-    opened: FileTime,
-    /// The file time of the transaction, in milliseconds.
-    now: i64,
+    time: FileTime,
     session: CachedStatement<'c>,
     session_state: CachedStatement<'c>,
     session_ended: [CachedStatement<'c>; 3],
@@ -44,17 +42,15 @@ pub(super) struct Statements<'c> {
 }
 
 impl<'c> Statements<'c> {
-    /// Prepares the statements; `opened` maps times to the file, and `now` is the time of the
-    /// transaction.
+    /// Prepares the statements; `time` maps the times of the group to file times.
     ///
     /// # Errors
     /// Returns the error of SQLite.
-    pub(super) fn new(connection: &'c Connection, opened: FileTime, now: Instant) -> Result<Statements<'c>> {
+    pub(super) fn new(connection: &'c Connection, time: FileTime) -> Result<Statements<'c>> {
         let prepare = |sql| connection.prepare_cached(sql);
         Ok(Statements {
             connection,
-            opened,
-            now: opened.to_file(now) as i64,
+            time,
             session: prepare(
                 "INSERT OR REPLACE INTO session VALUES \
                  (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -110,8 +106,7 @@ impl<'c> Statements<'c> {
     }
 
     fn remove_retained(&mut self, group: &CommitGroup) -> Result<()> {
-        let removed = |record: &&RetainedRecord| matches!(record, RetainedRecord::Removed(_));
-        group.retained().iter().filter(removed).try_for_each(|record| self.retain(record))
+        group.retained_removed().try_for_each(|record| self.retain(record))
     }
 
     fn retain(&mut self, record: &RetainedRecord) -> Result<()> {
@@ -119,7 +114,7 @@ impl<'c> Statements<'c> {
             RetainedRecord::Set(RetainedMessage { message: m, source, owner }) => {
                 self.retained.execute(params![
                     m.topic(),
-                    self.opened.expiry(m),
+                    self.time.expiry(m),
                     m.header().qos.bits(),
                     m.header().retain,
                     m.forwarded(),
@@ -142,8 +137,8 @@ impl<'c> Statements<'c> {
             Record::SessionState(state) => self.session_state.execute(params![
                 state.key.0 as i64,
                 state.connected,
-                self.opened.far(state.ends),
-                self.opened.far(state.will_due),
+                self.time.far(state.ends),
+                self.time.far(state.will_due),
             ])?,
             Record::SessionEnded(key) => {
                 for statement in &mut self.session_ended {
@@ -160,7 +155,7 @@ impl<'c> Statements<'c> {
             Record::Unsubscribed { session, filter } => {
                 self.unsubscribed.execute(params![session.0 as i64, filter])?
             }
-            Record::Body { number, message } => self.put_body(*number, message)?,
+            Record::Body { number, message } => self.put_body(*number, message, operation.frame_ms)?,
             Record::BodyDone(number) | Record::BodyReleased(number) => {
                 self.body_done.execute([number.0 as i64])?
             }
@@ -208,8 +203,8 @@ impl<'c> Statements<'c> {
             session.version as u8,
             session.expiry,
             session.connected,
-            self.opened.far(session.ends),
-            self.opened.far(session.will_due),
+            self.time.far(session.ends),
+            self.time.far(session.will_due),
             session.retry_interval.map(millis),
             session.ack_timeout.map(millis),
             will.map(|w| &w.topic),
@@ -227,12 +222,12 @@ impl<'c> Statements<'c> {
         ])
     }
 
-    fn put_body(&mut self, number: BodyNumber, message: &Message) -> Result<usize> {
+    fn put_body(&mut self, number: BodyNumber, message: &Message, recorded_ms: u64) -> Result<usize> {
         self.body.execute(params![
             number.0 as i64,
             message.size() as i64,
-            self.opened.expiry(message),
-            self.now,
+            self.time.expiry(message),
+            recorded_ms as i64,
             message.header().qos.bits(),
             message.header().retain,
             message.topic(),
@@ -246,8 +241,8 @@ impl<'c> Statements<'c> {
         let (message, owner) = (&delayed.message, &delayed.owner);
         self.delayed.execute(params![
             delayed.number.0 as i64,
-            self.opened.to_file(delayed.due) as i64,
-            self.opened.expiry(message),
+            self.time.to_file(delayed.due) as i64,
+            self.time.expiry(message),
             message.header().qos.bits(),
             message.header().retain,
             message.topic(),

@@ -1,12 +1,13 @@
 //! The committing thread: commits groups, retries when there is no room or the file is locked, and
 //! writes heartbeats.
 
-use super::{WriterNotice, WriterOptions, WriterRequest, WriterStatistics};
+use super::{WriterNotice, WriterOptions, WriterRequest};
 use crate::clock;
 use crate::mqtt::charge::Budget;
 use crate::persistence::records::Committed;
 use crate::store::coalesce::CommitGroup;
 use crate::store::commit_queue::{Bounds, CommitQueue};
+use crate::store::statistics::StoreStatistics;
 use crate::store::wall::clock_step;
 use crate::store::{Moment, Store, StoreError};
 use crate::time::Instant;
@@ -26,6 +27,8 @@ const PLENTY: i64 = 4 << 30;
 /// With less room than this, in bytes, the store counts as full. The shards' portions of the room
 /// are then too small for large messages, and the log must say why large messages are refused.
 const LOW: i64 = 4 << 20;
+/// Bytes of messages in a group that has no room, from which on it takes no further batch.
+const MOST_BLOCKED: usize = 1 << 30;
 /// Number of attempts of a stopping broker to write a group that has no room or meets a lock.
 const LAST_ATTEMPTS: u32 = 8;
 
@@ -37,7 +40,7 @@ pub(super) fn run(
     options: WriterOptions,
     queued: &Receiver<WriterRequest>,
     on: &impl Fn(WriterNotice),
-    statistics: &WriterStatistics,
+    statistics: &StoreStatistics,
     budget: &Budget,
 ) {
     let now = clock::now();
@@ -58,7 +61,7 @@ pub(super) fn run(
         is_full: false,
         new_limit: None,
         is_blocked: false,
-        busy: None,
+        behind: None,
         is_stopping: false,
         room: i64::MAX,
     };
@@ -72,7 +75,7 @@ struct Commits<'a, F> {
     store: Box<dyn Store>,
     options: WriterOptions,
     on: &'a F,
-    statistics: &'a WriterStatistics,
+    statistics: &'a StoreStatistics,
     budget: &'a Budget,
     commit_queue: CommitQueue,
     /// The contents of the next transaction. Without room the group stays, and later batches are
@@ -94,9 +97,9 @@ struct Commits<'a, F> {
     new_limit: Option<Option<u64>>,
     /// True if the last attempt to write the group failed for lack of room or for a lock.
     is_blocked: bool,
-    /// The time at which another process was first found to have the store locked, and the time of
-    /// the next log line about it.
-    busy: Option<(Instant, Instant)>,
+    /// The time since which the database is too far behind its log, and the time of the next log
+    /// line about it.
+    behind: Option<(Instant, Instant)>,
     is_stopping: bool,
     /// The value of [`Store::room`] in the last report to the broker.
     room: i64,
@@ -205,16 +208,20 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
         let mut bounds = self.options.bounds;
         if self.is_blocked {
             // Everything is folded in: it is in memory anyway, and it may free room.
-            (bounds.records, bounds.bytes) = (u64::MAX, usize::MAX);
+            // A frame has at most 4 GiB.
+            (bounds.records, bounds.bytes) = (u64::MAX, MOST_BLOCKED);
         }
         bounds
     }
 
     fn write(&mut self, now: Instant) -> Result<(), StoreError> {
         self.group.seal();
+        let mut cancelled = self.group.cancelled();
         if !self.group.is_empty() {
             let began = clock::nanos();
-            let outcome = self.store.commit(&self.group);
+            // The store takes the operations out.
+            cancelled = self.group.cancelled();
+            let outcome = self.store.commit(&mut self.group);
             let took = Duration::from_nanos(clock::nanos() - began);
             match outcome {
                 Ok(()) => self.statistics.wrote(took),
@@ -222,8 +229,8 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
                     self.no_room(now, &why);
                     return self.write_ahead(now);
                 }
-                Err(StoreError::Busy(why)) => {
-                    self.wait_for_other(now, &why);
+                Err(behind @ (StoreError::Busy(_) | StoreError::Behind(_))) => {
+                    self.wait_for_database(now, &behind);
                     return Ok(());
                 }
                 Err(failure) => return Err(failure),
@@ -234,14 +241,11 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
             self.statistics.bytes.store(self.store.bytes(), Ordering::Relaxed);
         }
         self.is_blocked = false;
-        if let Some((since, _)) = self.busy.take() {
-            let locked_ms = now.since(since).as_millis() as u64;
-            info!(
-                event = "store.unlocked",
-                locked_ms, "the other process has unlocked the store: pending changes are committed"
-            );
+        if let Some((since, _)) = self.behind.take() {
+            let for_ms = now.since(since).as_millis() as u64;
+            info!(event = "store.committed_again", for_ms, "pending changes are committed again");
         }
-        self.statistics.committed(self.group.recorded(), self.group.cancelled());
+        self.statistics.committed(self.group.recorded(), cancelled);
         self.group.clear();
         self.group_since = Instant::NEVER;
         // The budget comes before the reports, because their receivers must find the account
@@ -257,20 +261,21 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
         Ok(())
     }
 
-    /// Handles a lock of another process. No publisher gets an acknowledgement until the lock ends:
-    /// publishers wait as far as their windows and limits.memory let them.
-    fn wait_for_other(&mut self, now: Instant, why: &str) {
+    /// Handles a database that is too far behind its log: another process has it locked, or its
+    /// disk is slow. No publisher gets an acknowledgement until it follows: publishers wait as far
+    /// as their windows and limits.memory let them.
+    fn wait_for_database(&mut self, now: Instant, behind: &StoreError) {
         self.is_blocked = true;
         self.next_attempt = now + RETRY;
-        let (since, say_again) = *self.busy.get_or_insert((now, now));
+        let (since, say_again) = *self.behind.get_or_insert((now, now));
         if now >= say_again {
-            self.busy = Some((since, now + SAY_AGAIN));
+            self.behind = Some((since, now + SAY_AGAIN));
             let for_ms = now.since(since).as_millis() as u64;
             warn!(
-                event = "store.locked",
+                event = "store.behind",
                 for_ms,
-                why,
-                "another process has the store locked: no stored message is acknowledged until it unlocks"
+                why = %behind,
+                "no stored message is acknowledged until the database follows"
             );
         }
     }
@@ -290,7 +295,7 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
                 }
                 self.tell_room()
             }
-            Err(StoreError::Full(_) | StoreError::Busy(_)) => Ok(()),
+            Err(StoreError::Full(_) | StoreError::Busy(_) | StoreError::Behind(_)) => Ok(()),
             Err(failure) => Err(failure),
         }
     }
@@ -412,7 +417,7 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
 /// it.
 fn tolerate_full(outcome: Result<(), StoreError>) -> Result<(), StoreError> {
     match outcome {
-        Err(StoreError::Full(_) | StoreError::Busy(_)) => Ok(()),
+        Err(StoreError::Full(_) | StoreError::Busy(_) | StoreError::Behind(_)) => Ok(()),
         other => other,
     }
 }

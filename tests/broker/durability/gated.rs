@@ -117,7 +117,7 @@ impl Store for Gated {
         self.inner.copy_bodies(copies)
     }
 
-    fn commit(&mut self, group: &CommitGroup) -> Result<(), StoreError> {
+    fn commit(&mut self, group: &mut CommitGroup) -> Result<(), StoreError> {
         self.gate.pass();
         let outcome = self.inner.commit(group);
         self.gate.passed();

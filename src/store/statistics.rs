@@ -8,8 +8,8 @@ use std::time::Duration;
 /// Counters since the start, and a few current values. Each is right by itself; together they need
 /// not be of one moment.
 #[derive(Debug, Default)]
-pub struct WriterStatistics {
-    /// Number of transactions.
+pub struct StoreStatistics {
+    /// Number of commits.
     pub commits: AtomicU64,
     /// Number of committed records of shards, cancelled ones included.
     pub records: AtomicU64,
@@ -23,7 +23,7 @@ pub struct WriterStatistics {
     /// Number of records that wait for their commit, those of a commit that is under way included.
     pub pending_records: AtomicU64,
     /// The time since which the oldest record waits.
-    pub(super) uncommitted: UncommittedSince,
+    pub(super) uncommitted: WaitingSince,
     /// Microseconds.
     pub last_commit: AtomicU64,
     /// Microseconds.
@@ -32,9 +32,21 @@ pub struct WriterStatistics {
     pub commit_time: SharedHistogram,
     /// Number of messages that were read back.
     pub read: AtomicU64,
+    /// The position of the last frame of the log.
+    pub position: AtomicU64,
+    /// Bytes of the files of the log.
+    pub log_bytes: AtomicU64,
+    /// Bytes of frames that the database does not have yet.
+    pub unapplied_bytes: AtomicU64,
+    /// The time since which the oldest change waits for the database.
+    unapplied: WaitingSince,
+    /// The duration of each transaction of the database.
+    pub apply_time: SharedHistogram,
+    /// The duration of each sync of the log.
+    pub sync_time: SharedHistogram,
 }
 
-impl WriterStatistics {
+impl StoreStatistics {
     pub(super) fn committed(&self, recorded: u64, cancelled: u64) {
         self.records.fetch_add(recorded, Ordering::Relaxed);
         self.cancelled.fetch_add(cancelled, Ordering::Relaxed);
@@ -46,6 +58,16 @@ impl WriterStatistics {
         self.uncommitted.age(now)
     }
 
+    /// Returns the time for which the oldest change has waited for the database.
+    pub fn oldest_unapplied(&self, now: Instant) -> Duration {
+        self.unapplied.age(now)
+    }
+
+    pub(super) fn waiting_for_database(&self, bytes: u64, since: Instant) {
+        self.unapplied_bytes.store(bytes, Ordering::Relaxed);
+        self.unapplied.set(since);
+    }
+
     pub(super) fn wrote(&self, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.commits.fetch_add(1, Ordering::Relaxed);
@@ -55,19 +77,19 @@ impl WriterStatistics {
     }
 }
 
-/// The time at which the oldest uncommitted change came, shared by threads. The committing thread
-/// stores it twice for each commit.
+/// The time at which the oldest of some changes came, shared by threads. It is stored at most twice
+/// for each commit.
 #[derive(Debug)]
-pub(super) struct UncommittedSince(AtomicU64);
+pub(super) struct WaitingSince(AtomicU64);
 
-impl Default for UncommittedSince {
-    fn default() -> UncommittedSince {
-        UncommittedSince(AtomicU64::new(Instant::NEVER.as_millis()))
+impl Default for WaitingSince {
+    fn default() -> WaitingSince {
+        WaitingSince(AtomicU64::new(Instant::NEVER.as_millis()))
     }
 }
 
-impl UncommittedSince {
-    /// Sets the time; [`Instant::NEVER`] if all is committed.
+impl WaitingSince {
+    /// Sets the time; [`Instant::NEVER`] if none waits.
     pub(super) fn set(&self, since: Instant) {
         self.0.store(since.as_millis(), Ordering::Relaxed);
     }

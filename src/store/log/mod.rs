@@ -1,0 +1,281 @@
+//! The log: frames in files of one size, `DATA/log/POSITION.log`, and what is behind the end of the
+//! last one.
+//!
+//! A file is made at its full size before its first frame, and used again once the database has
+//! everything that is in it. So a sync writes no size. One more file, `reserve`, is kept for
+//! changes that make room on a full disk.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`segment`] | one file: its header, its frames, its end |
+//! | [`recovery`] | what a start finds: the frames behind the database, and where the log goes on |
+
+pub mod recovery;
+mod segment;
+
+use super::StoreError;
+use super::frame::Digest;
+use super::sqlite::directory::{preallocate, sync};
+use super::sqlite::error::is_want_of_room;
+use segment::{END, HEADER, Segment};
+use std::collections::VecDeque;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The largest size of a file in bytes. A frame that is larger gets a file of its own.
+pub const LARGEST_SEGMENT: u64 = 32 << 20;
+/// The smallest size of a file in bytes, for small disks.
+pub const SMALLEST_SEGMENT: u64 = 1 << 20;
+
+/// The place that a frame may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// The reserve stays.
+    Ordinary,
+    /// The reserve may be used, because the frame leads to more room.
+    WithReserve,
+}
+
+/// The log, open for writing. It belongs to one thread.
+#[derive(Debug)]
+pub struct Log {
+    directory: PathBuf,
+    /// The identifier of the log. Each file has it in its header.
+    id: u64,
+    segment_size: u64,
+    active: Segment,
+    /// Files before the active one, with the last position in each, that the database needs still.
+    older: VecDeque<Older>,
+    /// A file that is not needed any more, and is the next one.
+    free: Option<PathBuf>,
+    has_reserve: bool,
+    position: u64,
+    digest: Digest,
+    synced: u64,
+    /// The disk has no room for new files.
+    #[cfg(test)]
+    is_disk_full: bool,
+}
+
+#[derive(Debug)]
+struct Older {
+    path: PathBuf,
+    last: u64,
+    size: u64,
+}
+
+impl Log {
+    /// Returns the identifier of the log.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Returns the data directory that the log is in.
+    pub fn data(&self) -> Option<&Path> {
+        self.directory.parent()
+    }
+
+    /// Returns the size of an ordinary file.
+    pub fn segment_size(&self) -> u64 {
+        self.segment_size
+    }
+
+    /// Returns the position of the last frame; 0 before the first one.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Returns the digest of the last frame.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Returns the last position that was forced to the disk.
+    pub fn synced(&self) -> u64 {
+        self.synced
+    }
+
+    /// Returns the bytes of all files of the log.
+    pub fn bytes(&self) -> u64 {
+        let free = if self.free.is_some() { self.segment_size } else { 0 };
+        let reserve = if self.has_reserve { self.segment_size } else { 0 };
+        self.active.size() + self.older.iter().map(|older| older.size).sum::<u64>() + free + reserve
+    }
+
+    /// Writes the next frame. Nothing is forced to the disk before [`Log::sync`].
+    ///
+    /// # Errors
+    /// - [`StoreError::Full`]: nothing is written, and another frame can take the place.
+    /// - [`StoreError::Failed`]: nobody knows what is written.
+    pub fn append(&mut self, frame: &[u8], digest: Digest, room: Room) -> Result<(), StoreError> {
+        if !self.active.fits(frame.len()) {
+            self.go_on(frame.len() as u64, room)?;
+        }
+        self.active.append(frame)?;
+        self.position += 1;
+        self.digest = digest;
+        Ok(())
+    }
+
+    /// Forces all frames to the disk.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`]: written bytes may be lost.
+    pub fn sync(&mut self) -> Result<(), StoreError> {
+        if self.synced < self.position {
+            self.active.sync()?;
+            self.synced = self.position;
+        }
+        Ok(())
+    }
+
+    /// Frees the files whose frames the database has, up to this position. One of them is kept to
+    /// be used again.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`]: a file cannot be deleted.
+    pub fn free_up_to(&mut self, applied: u64) -> Result<(), StoreError> {
+        while self.older.front().is_some_and(|older| older.last <= applied) {
+            let Some(older) = self.older.pop_front() else { break };
+            if self.free.is_none() && older.size == self.segment_size {
+                self.free = Some(older.path);
+            } else {
+                fs::remove_file(&older.path).map_err(|error| failed(&older.path, &error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the reserve again if it was used: from a file that is free, or a new one. Returns false if
+    /// the disk has no room for it.
+    ///
+    /// # Errors
+    /// The file cannot be written for another reason than room.
+    pub fn restore_reserve(&mut self) -> Result<bool, StoreError> {
+        if self.has_reserve {
+            return Ok(true);
+        }
+        let reserve = reserve_in(&self.directory);
+        self.has_reserve = match self.free.take() {
+            Some(free) => {
+                fs::rename(&free, &reserve).map(|()| true).map_err(|error| failed(&free, &error))?
+            }
+            None => self.create(&reserve, self.segment_size)?,
+        };
+        Ok(self.has_reserve)
+    }
+
+    /// Goes on in the next file, which has room for a frame of `least` bytes. A crash in between
+    /// leaves a next file without frames.
+    fn go_on(&mut self, least: u64, room: Room) -> Result<(), StoreError> {
+        // The frames must be on the disk before a file behind them is.
+        self.sync()?;
+        let size = self.segment_size.max(HEADER + least.next_multiple_of(8) + END);
+        let next = self.position + 1;
+        let path = path_of(&self.directory, next);
+        self.take_file(&path, size, room)?;
+        let begun = self.begin_next(&path, size, next);
+        if let Err(StoreError::Full(_)) = begun {
+            // Its name stands for a position that a smaller frame may get in the present file. One
+            // that cannot be deleted now is overwritten by the next attempt.
+            let _ = fs::remove_file(&path);
+        }
+        let segment = begun?;
+        let active = std::mem::replace(&mut self.active, segment);
+        let (path, size) = (active.path().to_owned(), active.size());
+        self.older.push_back(Older { path, last: self.position, size });
+        Ok(())
+    }
+
+    fn create(&self, path: &Path, size: u64) -> Result<bool, StoreError> {
+        #[cfg(test)]
+        if self.is_disk_full {
+            return Ok(false);
+        }
+        create(path, size)
+    }
+
+    fn begin_next(&self, path: &Path, size: u64, next: u64) -> Result<Segment, StoreError> {
+        let segment = Segment::begin(path.to_owned(), size, self.id, next, self.digest)?;
+        sync(&self.directory).map_err(|error| failed(&self.directory, &error))?;
+        self.active.end(self.id, next)?;
+        Ok(segment)
+    }
+
+    /// Makes a file of this size at `path`: one that is free, a new one, or the reserve.
+    fn take_file(&mut self, path: &Path, size: u64, room: Room) -> Result<(), StoreError> {
+        let rename = |from: &Path| fs::rename(from, path).map_err(|error| failed(from, &error));
+        if size == self.segment_size
+            && let Some(free) = self.free.take()
+        {
+            return rename(&free);
+        }
+        if self.create(path, size)? {
+            return Ok(());
+        }
+        if room == Room::WithReserve && self.has_reserve && size == self.segment_size {
+            self.has_reserve = false;
+            return rename(&reserve_in(&self.directory));
+        }
+        Err(StoreError::Full(format!("{}: no room for the next {size} bytes of the log", path.display())))
+    }
+}
+
+#[cfg(test)]
+impl Log {
+    /// Behaves from now on as on a disk without room for new files, or with it.
+    pub(super) fn refuse_new_files(&mut self, is_disk_full: bool) {
+        self.is_disk_full = is_disk_full;
+    }
+}
+
+/// Returns the directory of the log in a data directory.
+pub fn log_in(data: &Path) -> PathBuf {
+    data.join("log")
+}
+
+fn path_of(directory: &Path, first: u64) -> PathBuf {
+    directory.join(format!("{first:020}.log"))
+}
+
+fn reserve_in(directory: &Path) -> PathBuf {
+    directory.join("reserve")
+}
+
+/// Returns the size of the log's files on a disk, or within a limit, of this many bytes: a 64th,
+/// since a log has at most twelve files.
+pub fn segment_size(limit: u64) -> u64 {
+    (limit / 64).clamp(SMALLEST_SEGMENT, LARGEST_SEGMENT).next_multiple_of(SMALLEST_SEGMENT)
+}
+
+/// Creates a file of this size. Returns false if the disk has no room for it.
+fn create(path: &Path, size: u64) -> Result<bool, StoreError> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(true).mode(0o600).open(path);
+    match file.and_then(|file| preallocate(&file, size)) {
+        Ok(()) => Ok(true),
+        Err(error) => {
+            // What there is of it takes room.
+            let _ = fs::remove_file(path);
+            if is_want_of_room(&error) { Ok(false) } else { Err(failed(path, &error)) }
+        }
+    }
+}
+
+fn failed(path: &Path, error: &io::Error) -> StoreError {
+    StoreError::Failed(format!("{}: {error}", path.display()))
+}
+
+/// Converts the error of a write.
+fn refused(path: &Path, error: &io::Error) -> StoreError {
+    if is_want_of_room(error) {
+        StoreError::Full(format!("{}: {error}", path.display()))
+    } else {
+        failed(path, error)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! The applying thread: writes into the database what the log has and the database does not.
+
+use super::unapplied::{Hindrance, Portion, Unapplied};
+use crate::clock;
+use crate::mqtt::charge::Budget;
+use crate::store::StoreError;
+use crate::store::sqlite::Sqlite;
+use crate::store::statistics::StoreStatistics;
+use crate::store::wall::FileTime;
+use crate::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// The time between two attempts to write without room or against a lock.
+const RETRY: Duration = Duration::from_millis(250);
+/// The time between two log lines about a database that cannot be written.
+const SAY_AGAIN: Duration = Duration::from_secs(10);
+/// Number of attempts of a stopping broker. What they do not apply is in the log.
+const LAST_ATTEMPTS: u32 = 8;
+
+/// The applying thread.
+#[derive(Debug)]
+pub(super) struct Applier(JoinHandle<()>);
+
+impl Applier {
+    /// Starts the thread. `time` maps the times of groups to file times. The memory that is released
+    /// with a group is subtracted from the budget.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub(super) fn start(
+        database: Arc<Mutex<Sqlite>>,
+        unapplied: Arc<Unapplied>,
+        time: FileTime,
+        budget: Option<Arc<Budget>>,
+        statistics: Arc<StoreStatistics>,
+    ) -> Result<Applier, StoreError> {
+        let run = move || {
+            let mut applying = Applying { database, unapplied, time, statistics, hindered: None };
+            while let Some(portion) = applying.unapplied.take() {
+                if let Err(failure) = applying.apply(portion) {
+                    applying.unapplied.failed(failure.to_string());
+                    return;
+                }
+                if let Some(budget) = &budget {
+                    budget.report();
+                }
+            }
+        };
+        let thread = Builder::new().name("homing-apply".into()).spawn(run);
+        thread.map(Applier).map_err(|error| StoreError::Failed(format!("a thread for the store: {error}")))
+    }
+
+    /// Waits until the thread has ended, after [`Unapplied::stop`].
+    pub(super) fn join(self) {
+        // A thread that panicked has already reported it.
+        let _ = self.0.join();
+    }
+}
+
+struct Applying {
+    database: Arc<Mutex<Sqlite>>,
+    unapplied: Arc<Unapplied>,
+    time: FileTime,
+    statistics: Arc<StoreStatistics>,
+    /// The time since which the database cannot be written, and the time of the next log line about
+    /// it.
+    hindered: Option<(Instant, Instant)>,
+}
+
+impl Applying {
+    /// Applies a portion, and tries again until it works. Gives up only at a stop.
+    fn apply(&mut self, mut portion: Portion) -> Result<(), StoreError> {
+        let mut attempts_left = LAST_ATTEMPTS;
+        loop {
+            let mut database = lock(&self.database);
+            let began = clock::nanos();
+            let refusal = match database.apply(&portion.group, self.time, &portion.mark) {
+                Ok(()) => {
+                    let took = Duration::from_nanos(clock::nanos() - began);
+                    self.statistics.apply_time.add(took, 1);
+                    database.tidy()?;
+                    let figures = match database.figures() {
+                        // The figures of the time before will do.
+                        Err(StoreError::Busy(_)) => None,
+                        figures => Some(figures?),
+                    };
+                    drop(database);
+                    self.goes_on();
+                    let (mut group, (bytes, since)) = self.unapplied.done(portion, figures);
+                    self.statistics.waiting_for_database(bytes, since);
+                    group.clear();
+                    self.unapplied.recycle(group);
+                    return Ok(());
+                }
+                Err(refusal @ (StoreError::Full(_) | StoreError::Busy(_))) => refusal,
+                Err(failure) => return Err(failure),
+            };
+            let is_full = matches!(refusal, StoreError::Full(_));
+            if is_full {
+                // Deletions may make the room that the rest needs.
+                let ahead = database.apply_ahead(&portion.group, self.time);
+                if let Err(failure @ StoreError::Failed(_)) = ahead {
+                    return Err(failure);
+                }
+            }
+            drop(database);
+            let hindrance = Hindrance { why: self.is_hindered(refusal), is_full };
+            attempts_left -= u32::from(self.unapplied.is_stopping());
+            match self.unapplied.refused(portion, hindrance, RETRY) {
+                Some(next) if attempts_left > 0 => portion = next,
+                // Nothing may be applied after what was not: the log has it.
+                _ => return Err(StoreError::Failed("the database could not be written at the stop".into())),
+            }
+        }
+    }
+
+    /// Says that the database cannot be written: at first, and then now and then. Returns the
+    /// reason.
+    fn is_hindered(&mut self, refusal: StoreError) -> String {
+        let now = clock::now();
+        let (since, say_again) = *self.hindered.get_or_insert((now, now));
+        let is_locked = matches!(refusal, StoreError::Busy(_));
+        let why = refusal.to_string();
+        if now >= say_again {
+            self.hindered = Some((since, now + SAY_AGAIN));
+            let for_ms = now.since(since).as_millis() as u64;
+            if is_locked {
+                warn!(
+                    event = "store.locked",
+                    for_ms,
+                    why,
+                    "another process has the database locked: changes stay in the log until it unlocks"
+                );
+            } else {
+                warn!(
+                    event = "store.database_full",
+                    for_ms, why, "the database has no room: changes stay in the log"
+                );
+            }
+        }
+        why
+    }
+
+    /// Says that the database can be written again.
+    fn goes_on(&mut self) {
+        if let Some((since, _)) = self.hindered.take() {
+            let for_ms = clock::now().since(since).as_millis() as u64;
+            info!(event = "store.applied_again", for_ms, "the database has the changes that were in the log");
+        }
+    }
+}
+
+/// Locks the database.
+pub(super) fn lock(database: &Mutex<Sqlite>) -> MutexGuard<'_, Sqlite> {
+    // A panic elsewhere ends the process.
+    database.lock().unwrap_or_else(PoisonError::into_inner)
+}
