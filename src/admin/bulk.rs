@@ -107,10 +107,8 @@ impl ActedSoFar {
     }
 }
 
-/// Drops the present queue of a client, for a caller. Messages in flight stay.
-///
-/// # Errors
-/// The caller's scope is too small, there is no such session, or its shard does not answer.
+/// Drops the present queue of a client, for a caller. Messages in flight stay. Errors: the caller's
+/// scope is too small, there is no such session, or its shard does not answer.
 pub(super) async fn purge(
     state: &State,
     caller: &Caller,
@@ -138,11 +136,9 @@ pub(super) async fn purge(
     audited(state, caller, ("purge", &target.shown), &[note_parameter(note)], work).await
 }
 
-/// Closes the connections of all clients that a filter admits, for a caller.
-///
-/// # Errors
-/// The caller's scope is too small, the filter admits everybody or names no listener, or a shard
-/// does not answer.
+/// Closes the connections of all clients that a filter admits, for a caller. Errors: the caller's
+/// scope is too small, the filter admits everybody or names no listener, or a shard does not
+/// answer.
 pub(super) async fn disconnect(
     state: &State,
     caller: &Caller,
@@ -204,11 +200,9 @@ pub(super) struct LetterWish {
 
 /// Deletes or republishes the dead letters that a filter admits, for a caller. Without a
 /// confirmation it counts them, and returns the confirmation: the name of the newest one. With it,
-/// no newer letter is touched. The oldest letter of each receiver comes first.
-///
-/// # Errors
-/// The caller's scope is too small, the filter is invalid or empty, the confirmation is invalid, or
-/// a shard does not answer.
+/// no newer letter is touched. The oldest letter of each receiver comes first. Errors: the caller's
+/// scope is too small, the filter is invalid or empty, the confirmation is invalid, or a shard does
+/// not answer.
 pub(super) async fn act_on_letters(
     state: &State,
     caller: &Caller,
@@ -263,10 +257,7 @@ fn counted(all: &[Vec<LetterPlace>]) -> Result<ManyDone, Failed> {
 }
 
 impl LetterParameters {
-    /// Returns the filter as one text.
-    ///
-    /// # Errors
-    /// No filter is given.
+    /// Returns the filter as one text. Errors: no filter is given.
     pub(super) fn words(&self) -> Result<String, Failed> {
         let LetterParameters { cause, receiver, topic, min_age, max_age, .. } = self;
         words([
@@ -279,10 +270,8 @@ impl LetterParameters {
     }
 }
 
-/// Returns the parameters of a filter as one text.
-///
-/// # Errors
-/// None is given. Then everything would be wanted.
+/// Returns the parameters of a filter as one text. Errors: none is given. Then everything would be
+/// wanted.
 fn words<const N: usize>(named: [(&'static str, &Option<String>); N]) -> Result<String, Failed> {
     let given = named.map(|(name, value)| value.as_ref().map(|value| (name, value.clone())));
     if given.iter().all(Option::is_none) {
@@ -314,9 +303,6 @@ async fn audited(
 }
 
 /// Has a shard act on things, in portions, until `end`.
-///
-/// # Errors
-/// The shard does not answer.
 async fn in_portions<T: Copy>(
     (observer, shard): (&Observer, usize),
     things: &[T],

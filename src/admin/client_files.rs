@@ -31,9 +31,8 @@ pub(super) struct FileAction {
 }
 
 /// Changes a file about clients for a caller, puts it in force, and writes a line of the audit log.
-///
-/// # Errors
-/// The caller's scope is too small, or the file is not changed. If the disk hangs, nobody knows.
+/// Errors: the caller's scope is too small, or the file is not changed. If the disk hangs, nobody
+/// knows.
 pub(super) async fn edit(
     state: &State,
     caller: &Caller,
@@ -65,10 +64,8 @@ pub(super) async fn edit(
     timeout(end.since(clock::now()), edit).await.unwrap_or(Ok(Err(Failed::Unconfirmed)))?
 }
 
-/// Returns the content of a file about clients.
-///
-/// # Errors
-/// The configuration names none, or it cannot be read.
+/// Returns the content of a file about clients. Errors: the configuration names none, or it cannot
+/// be read.
 pub(super) async fn content(state: &State, file: ClientFile) -> Result<ClientFileContent, Failed> {
     let observer = state.running()?;
     let read = timeout(CHANGE, observer.read_file(file)).await.map_err(|_| Failed::Busy)?;

@@ -46,18 +46,13 @@ impl ActionDone {
     pub(super) const DONE: ActionDone = ActionDone { action: ActionKind::Done, packets: None };
 }
 
-/// Reads the way of a redelivery.
-///
-/// # Errors
-/// The word is not one of the three.
+/// Reads the way of a redelivery. Errors: the word is not one of the three.
 pub(super) fn redeliver_by(word: &str) -> Result<RedeliverBy, Failed> {
     named("by", word, &RedeliverBy::ALL, RedeliverBy::name)
 }
 
-/// Returns the action on a message: `skip` or `park`.
-///
-/// # Errors
-/// The name is that of no message, or the verb is another.
+/// Returns the action on a message: `skip` or `park`. Errors: the name is that of no message, or
+/// the verb is another.
 pub(super) fn message_action(
     state: &AdminState,
     verb: &str,
@@ -87,18 +82,14 @@ pub(super) enum ReloadEnd {
 }
 
 /// Makes a change to its end, even if its request ends before: its time is over, or its connection
-/// is lost. Otherwise the change would be made, and be missing from the audit log.
-///
-/// # Errors
-/// The interface stops.
+/// is lost. Otherwise the change would be made, and be missing from the audit log. Errors: the
+/// interface stops.
 pub(super) async fn complete<T: 'static>(change: impl Future<Output = T> + 'static) -> Result<T, Failed> {
     actix_web::rt::spawn(change).await.map_err(|_| Failed::Busy)
 }
 
-/// Acts on a client for a caller, and writes a line of the audit log. Returns the result.
-///
-/// # Errors
-/// The caller's scope is too small, the client or message is not there, the action does not fit, or
+/// Acts on a client for a caller, and writes a line of the audit log. Returns the result. Errors:
+/// the caller's scope is too small, the client or message is not there, the action does not fit, or
 /// the shard does not answer.
 pub(super) async fn carry_out(
     state: &State,
@@ -122,19 +113,13 @@ pub(super) async fn carry_out(
     .await?
 }
 
-/// Reads the receivers of a republication.
-///
-/// # Errors
-/// The word is neither of the two.
+/// Reads the receivers of a republication. Errors: the word is neither of the two.
 pub(super) fn republish_to(word: &str) -> Result<RepublishTo, Failed> {
     named("to", word, &RepublishTo::ALL, RepublishTo::name)
 }
 
 /// Carries out a command about a message that no session has, in a shard, and writes a line of the
-/// audit log.
-///
-/// # Errors
-/// As [`carry_out`].
+/// audit log. Errors: as [`carry_out`].
 pub(super) async fn command_on_message(
     state: &State,
     caller: &Caller,
@@ -159,10 +144,7 @@ pub(super) async fn command_on_message(
 }
 
 /// Acts on a stored dead letter for a caller, and writes a line of the audit log. `name` is that of
-/// the letter.
-///
-/// # Errors
-/// There is no such letter, or as [`carry_out`].
+/// the letter. Errors: there is no such letter, or as [`carry_out`].
 pub(super) async fn command_on_letter(
     state: &State,
     caller: &Caller,
@@ -180,10 +162,8 @@ pub(super) async fn command_on_letter(
 }
 
 /// Deletes the retained message of a topic for a caller, and writes a line of the audit log.
-///
-/// # Errors
-/// The caller's scope is too small, the topic is no topic name or is reserved, it has no retained
-/// message, or the shard does not answer.
+/// Errors: the caller's scope is too small, the topic is no topic name or is reserved, it has no
+/// retained message, or the shard does not answer.
 pub(super) async fn delete_retained(
     state: &State,
     caller: &Caller,
@@ -200,9 +180,7 @@ pub(super) async fn delete_retained(
 }
 
 /// Reads the configuration and its files again for a caller, and writes a line of the audit log.
-///
-/// # Errors
-/// The caller's scope is too small, the broker starts or stops, or a check takes too long.
+/// Errors: the caller's scope is too small, the broker starts or stops, or a check takes too long.
 pub(super) async fn reload(
     state: &State,
     caller: &Caller,
@@ -225,10 +203,8 @@ pub(super) async fn reload(
     end_of(mode, async { reload.await? }).await
 }
 
-/// Waits for the end of a reload, as long as the answer has time.
-///
-/// # Errors
-/// As the reload; also if a check takes longer.
+/// Waits for the end of a reload, as long as the answer has time. Errors: as the reload; also if a
+/// check takes longer.
 async fn end_of(
     mode: ReloadMode,
     reload: impl Future<Output = Result<Result<Reloaded, Vec<String>>, Failed>>,

@@ -35,10 +35,7 @@ pub(crate) fn settings(options: &Admin) -> Option<TlsSettings> {
     })
 }
 
-/// Reads the certificate of the interface; `None` without one.
-///
-/// # Errors
-/// A file cannot be used.
+/// Reads the certificate of the interface; `None` without one. Errors: a file cannot be used.
 pub(super) fn load(options: &Admin) -> Result<Option<Arc<LiveTls>>, TlsConfigError> {
     settings(options).as_ref().map(LiveTls::load).transpose()
 }

@@ -17,10 +17,7 @@ use tracing::warn;
 use zeroize::Zeroizing;
 
 /// Begins a login of the caller of a request. `by` is the credential of the caller. Returns the
-/// value of its cookie.
-///
-/// # Errors
-/// The caller may not look, or the system has no randomness.
+/// value of its cookie. Errors: the caller may not look, or the system has no randomness.
 pub(super) fn begin(
     request: &HttpRequest,
     state: &State,
@@ -36,11 +33,9 @@ pub(super) fn begin(
 }
 
 /// Returns the user who has this password. Takes 20 ms on a thread for such work; one password at a
-/// time, because each takes 19 MiB while it is checked.
-///
-/// # Errors
-/// There is no such user, the password is another one, too many logins of the user from this
-/// address failed, or too many passwords wait to be checked.
+/// time, because each takes 19 MiB while it is checked. Errors: there is no such user, the password
+/// is another one, too many logins of the user from this address failed, or too many passwords wait
+/// to be checked.
 pub(super) async fn by_password(
     request: &HttpRequest,
     state: &State,

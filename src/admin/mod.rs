@@ -277,10 +277,7 @@ fn read_files(options: &Admin) -> Result<(CredentialFile, Option<Arc<LiveTls>>),
 }
 
 /// Binds the addresses. Returns their sockets, and the addresses with the ports that the system
-/// chose.
-///
-/// # Errors
-/// An address cannot be bound.
+/// chose. Errors: an address cannot be bound.
 fn bind_addresses(options: &Admin) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), AdminError> {
     let (mut sockets, mut addresses) = (Vec::new(), Vec::new());
     for &address in &options.addresses {
@@ -295,10 +292,7 @@ fn bind_addresses(options: &Admin) -> Result<(Vec<TcpListener>, Vec<SocketAddr>)
 }
 
 /// Starts the servers: one for the TCP sockets, with TLS if they have a configuration of TLS, and
-/// one for the Unix socket.
-///
-/// # Errors
-/// The system refuses a socket.
+/// one for the Unix socket. Errors: the system refuses a socket.
 fn serve(
     (sockets, tls): (Vec<TcpListener>, Option<ServerConfig>),
     unix: Option<UnixListener>,

@@ -82,10 +82,8 @@ impl PublishVerdict {
         }
     }
 
-    /// Returns the answer to a request with this one message.
-    ///
-    /// # Errors
-    /// The broker does not have the message, or nobody knows yet.
+    /// Returns the answer to a request with this one message. Errors: the broker does not have the
+    /// message, or nobody knows yet.
     pub(super) fn alone(self) -> Result<PublishVerdict, Failed> {
         let detail = self.detail().unwrap_or_default();
         match &self {
@@ -107,12 +105,10 @@ pub(super) fn publisher(caller: &Caller) -> String {
     format!("http:{}", caller.name)
 }
 
-/// Publishes messages for a caller, one after the other, and writes a line of the audit log. Returns
-/// the answers in the order of the messages. The messages behind one that the broker was too busy
-/// for are not published either, so that their order is kept.
-///
-/// # Errors
-/// The caller's scope is too small, or the broker starts or stops.
+/// Publishes messages for a caller, one after the other, and writes a line of the audit log.
+/// Returns the answers in the order of the messages. The messages behind one that the broker was
+/// too busy for are not published either, so that their order is kept. Errors: the caller's scope
+/// is too small, or the broker starts or stops.
 pub(super) async fn publish(
     state: &State,
     caller: &Caller,

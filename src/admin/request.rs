@@ -35,10 +35,7 @@ pub(super) struct NoteParameters {
 }
 
 impl NoteParameters {
-    /// Returns the note for the audit log; empty for none.
-    ///
-    /// # Errors
-    /// The note is too long.
+    /// Returns the note for the audit log; empty for none. Errors: the note is too long.
     pub(super) fn note(self) -> Result<String, Failed> {
         note_of(self.note)
     }
@@ -57,28 +54,21 @@ pub(super) fn query_config() -> QueryConfig {
     })
 }
 
-/// Returns the caller, who must have this scope.
-///
-/// # Errors
-/// Nothing proves who asks, another site may have sent the request, or the scope is too small.
+/// Returns the caller, who must have this scope. Errors: nothing proves who asks, another site may
+/// have sent the request, or the scope is too small.
 pub(super) fn caller(request: &HttpRequest, needed: Scope) -> Result<Caller, Failed> {
     let caller = known(request)?;
     permit(&caller, needed)?;
     Ok(caller)
 }
 
-/// Checks that a caller has this scope.
-///
-/// # Errors
-/// The scope is too small.
+/// Checks that a caller has this scope. Errors: the scope is too small.
 pub(super) fn permit(caller: &Caller, needed: Scope) -> Result<(), Failed> {
     if caller.scope.includes(needed) { Ok(()) } else { Err(Failed::Forbidden(needed)) }
 }
 
-/// Returns the caller that the Unix socket, a token or the login of a browser proves.
-///
-/// # Errors
-/// Nothing proves who asks, or another site may have sent the request.
+/// Returns the caller that the Unix socket, a token or the login of a browser proves. Errors:
+/// nothing proves who asks, or another site may have sent the request.
 fn known(request: &HttpRequest) -> Result<Caller, Failed> {
     if let Some(user) = request.conn_data::<PeerUser>() {
         return Ok(user.caller().with_origin(origin_of(request)));
@@ -94,27 +84,19 @@ fn known(request: &HttpRequest) -> Result<Caller, Failed> {
     if may_use(request, &login) { Ok(login.caller) } else { Err(Failed::ForeignRequest) }
 }
 
-/// Reads the query string.
-///
-/// # Errors
-/// A parameter is unknown, or its value cannot be read.
+/// Reads the query string. Errors: a parameter is unknown, or its value cannot be read.
 pub(super) fn read_query<T: serde::de::DeserializeOwned>(request: &HttpRequest) -> Result<T, Failed> {
     parse_query(request.query_string())
 }
 
-/// Reads the text of a query string.
-///
-/// # Errors
-/// As [`read_query`].
+/// Reads the text of a query string. Errors: as [`read_query`].
 pub(super) fn parse_query<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Failed> {
     let query = actix_web::web::Query::<T>::from_query(text);
     query.map(actix_web::web::Query::into_inner).map_err(|error| Failed::Parameter(error.to_string()))
 }
 
 /// Returns the number of rows that a request asks for: 1 to `most`, and `default` if it names none.
-///
-/// # Errors
-/// The number is out of range.
+/// Errors: the number is out of range.
 pub(super) fn limit_of(given: Option<usize>, default: usize, most: usize) -> Result<usize, Failed> {
     let limit = given.unwrap_or(default);
     if (1..=most).contains(&limit) {
@@ -125,9 +107,7 @@ pub(super) fn limit_of(given: Option<usize>, default: usize, most: usize) -> Res
 }
 
 /// Returns the place in a list at which a page begins, of the cursor that a request has; 0 without.
-///
-/// # Errors
-/// The cursor is not one that this broker gave.
+/// Errors: the cursor is not one that this broker gave.
 pub(super) fn place_of<T: TryFrom<u64>>(cursor: Option<&str>) -> Result<T, Failed> {
     let place = cursor.map_or(Ok(0), |text| u64::from_str_radix(text, 16));
     place.ok().and_then(|place| place.try_into().ok()).ok_or(Failed::Cursor)
@@ -138,10 +118,7 @@ pub(super) fn cursor_to(place: impl LowerHex) -> String {
     format!("{place:x}")
 }
 
-/// Returns the value that has a word.
-///
-/// # Errors
-/// None has it. Names all words.
+/// Returns the value that has a word. Errors: none has it. Names all words.
 pub(super) fn named<T: Copy, W: Borrow<str> + Display>(
     parameter: &str,
     word: &str,
@@ -158,11 +135,8 @@ pub(super) fn named<T: Copy, W: Borrow<str> + Display>(
     })
 }
 
-/// Returns the values that have the words of a list with commas. Takes each value once, so that
-/// the work is bounded by the number of values.
-///
-/// # Errors
-/// No value has a word, or a word comes twice.
+/// Returns the values that have the words of a list with commas. Takes each value once, so that the
+/// work is bounded by the number of values. Errors: no value has a word, or a word comes twice.
 pub(super) fn named_once<T: Copy + PartialEq>(
     parameter: &str,
     words: &str,
@@ -180,10 +154,7 @@ pub(super) fn named_once<T: Copy + PartialEq>(
     Ok(found)
 }
 
-/// Returns the note of an operator for the audit log; empty for none.
-///
-/// # Errors
-/// The note is too long.
+/// Returns the note of an operator for the audit log; empty for none. Errors: the note is too long.
 pub(super) fn note_of(given: Option<String>) -> Result<String, Failed> {
     let note = given.unwrap_or_default();
     if note.chars().count() > NOTE {
@@ -214,10 +185,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Reads the JSON of a body. `form` is an example of it.
-///
-/// # Errors
-/// The body is no object of this form.
+/// Reads the JSON of a body. `form` is an example of it. Errors: the body is no object of this
+/// form.
 pub(super) fn read_body<'a, T: Deserialize<'a>>(body: &'a [u8], form: &str) -> Result<T, Failed> {
     let read: Result<Object<T>, _> = serde_json::from_slice(body);
     read.map(|Object(read)| read)

@@ -244,10 +244,8 @@ impl AdminState {
         self.credentials.path()
     }
 
-    /// Changes the file of credentials on a thread for that.
-    ///
-    /// # Errors
-    /// The disk hangs, or another change is under way.
+    /// Changes the file of credentials on a thread for that. Errors: the disk hangs, or another
+    /// change is under way.
     pub(super) async fn change_credentials<T: Send + 'static>(
         &self,
         change: impl FnOnce() -> T + Send + 'static,
@@ -434,10 +432,8 @@ impl AdminState {
         self.files.turn().await
     }
 
-    /// Makes the checks of the machine and of the files of the broker.
-    ///
-    /// # Errors
-    /// A disk hangs, or other checks are under way.
+    /// Makes the checks of the machine and of the files of the broker. Errors: a disk hangs, or
+    /// other checks are under way.
     pub(super) async fn check(&self) -> Result<Vec<Finding>, NotRead> {
         let Some(check) = self.checks.get().cloned() else { return Ok(Vec::new()) };
         self.checking.run(move || check()).await
@@ -460,10 +456,7 @@ impl AdminState {
         self.observer.get()
     }
 
-    /// Returns the view of the broker.
-    ///
-    /// # Errors
-    /// Clients cannot connect yet.
+    /// Returns the view of the broker. Errors: clients cannot connect yet.
     pub(super) fn running(&self) -> Result<&Observer, Failed> {
         self.observer().ok_or(Failed::Starting)
     }

@@ -83,11 +83,9 @@ impl TraceWish {
     }
 }
 
-/// Begins a trace for a caller, and writes a line of the audit log. Returns its number.
-///
-/// # Errors
-/// The caller's scope is too small, or nobody may see payloads and the trace wants them. A part of
-/// the wish is not valid, or there is no room for the trace.
+/// Begins a trace for a caller, and writes a line of the audit log. Returns its number. Errors: the
+/// caller's scope is too small, or nobody may see payloads and the trace wants them. A part of the
+/// wish is not valid, or there is no room for the trace.
 pub(super) async fn begin_trace(
     state: &State,
     caller: &Caller,
@@ -121,10 +119,8 @@ async fn begin_and_note(
     begun.map_err(|full| Failed::Parameter(full.to_string()))
 }
 
-/// Ends a trace for a caller, forgets its steps, and writes a line of the audit log.
-///
-/// # Errors
-/// The caller's scope is too small, or there is no such trace.
+/// Ends a trace for a caller, forgets its steps, and writes a line of the audit log. Errors: the
+/// caller's scope is too small, or there is no such trace.
 pub(super) async fn end_trace(state: &State, caller: &Caller, number: u64, note: &str) -> Result<(), Failed> {
     permit(caller, Scope::Operator)?;
     let is_ended =

@@ -48,10 +48,7 @@ pub(super) struct ListeningSocket {
 }
 
 /// Binds a listener, and listens. `name` is that of the listener, `backlog` that of
-/// `network.backlog`.
-///
-/// # Errors
-/// The system refuses the address.
+/// `network.backlog`. Errors: the system refuses the address.
 pub(super) fn open(
     name: &str,
     listener: &config::Listener,
@@ -119,10 +116,7 @@ pub(super) struct Acceptor {
 
 impl Acceptor {
     /// Registers the listener with the current reactor. Its sockets go to the handshake threads if
-    /// it needs them, else to the shards.
-    ///
-    /// # Errors
-    /// The reactor refuses the listener.
+    /// it needs them, else to the shards. Errors: the reactor refuses the listener.
     pub(super) fn new(
         listening: ListeningSocket,
         terms: Rc<RefCell<AcceptTerms>>,

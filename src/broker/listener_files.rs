@@ -84,9 +84,7 @@ impl ListenerPaths {
 
     /// Reads all files. A file that is named several times is read once. A file of a closed
     /// listener may be gone: then its content from `before` counts, for the remaining clients.
-    ///
-    /// # Errors
-    /// The first file that cannot be used.
+    /// Errors: the first file that cannot be used.
     pub(super) fn load<T, E>(
         &self,
         read: impl Fn(&Path) -> Result<T, FileError>,

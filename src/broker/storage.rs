@@ -30,10 +30,8 @@ pub(super) struct Opened {
     pub retained: Vec<RetainedMessage>,
 }
 
-/// Reads the store and shares its contents out among this number of shards.
-///
-/// # Errors
-/// The store cannot be read, or has no room for the changes of the start.
+/// Reads the store and shares its contents out among this number of shards. Errors: the store
+/// cannot be read, or has no room for the changes of the start.
 pub(super) fn open(mut store: Box<dyn Store>, shards: u8) -> Result<Opened, StoreError> {
     let now = Moment::now();
     let mut recovered = twice_if_full(|| store.recover(now, HORIZON))?;
@@ -81,10 +79,8 @@ impl Opened {
     }
 
     /// Starts the committing and the reading thread. `failed` receives the cause when the store
-    /// fails.
-    ///
-    /// # Errors
-    /// The store cannot be read from a second thread, or the system refuses a thread.
+    /// fails. Errors: the store cannot be read from a second thread, or the system refuses a
+    /// thread.
     pub(super) fn start(
         self,
         options: WriterOptions,

@@ -44,10 +44,7 @@ impl Default for CredentialFile {
 }
 
 impl CredentialFile {
-    /// Reads the file; `None` for no file and no credentials.
-    ///
-    /// # Errors
-    /// As [`Credentials::load`].
+    /// Reads the file; `None` for no file and no credentials. Errors: as [`Credentials::load`].
     pub(crate) fn load(path: Option<PathBuf>) -> Result<CredentialFile, FileError> {
         let watch = FileWatch::new(&path);
         let credentials = path.as_deref().map(Credentials::load).transpose()?.unwrap_or_default();

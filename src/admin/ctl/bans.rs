@@ -47,9 +47,6 @@ pub(super) struct BanFlags {
 }
 
 /// Runs a command, and returns its output.
-///
-/// # Errors
-/// Nobody answers, or the broker refuses.
 pub(super) fn run(command: &BansCommand, broker: &BrokerEndpoint, print: Print) -> Result<String, CtlError> {
     let changed = |word: &'static str| {
         move |BansChanged { disconnected }: BansChanged| {

@@ -105,9 +105,6 @@ pub(super) struct LetterFlags {
 }
 
 /// Runs a command, and returns its output.
-///
-/// # Errors
-/// Nobody answers, or the broker refuses.
 pub(super) fn run(
     command: &DeadLettersCommand,
     broker: &BrokerEndpoint,
@@ -156,10 +153,8 @@ impl LetterFlags {
     }
 }
 
-/// Returns the text for an action on many dead letters.
-///
-/// # Errors
-/// The action waits for its confirmation.
+/// Returns the text for an action on many dead letters. Errors: the action waits for its
+/// confirmation.
 fn many(done: ManyDone, verb: &str, print: Print) -> Result<String, CtlError> {
     let count = done.count;
     match &done.confirm {

@@ -78,9 +78,6 @@ pub(super) struct ClientsFlags {
 }
 
 /// Lists the clients that the flags ask for, over as many pages as it takes. Returns the output.
-///
-/// # Errors
-/// Nobody answers, or the broker refuses.
 pub(super) fn clients(
     broker: &BrokerEndpoint,
     flags: &ClientsFlags,

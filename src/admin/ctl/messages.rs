@@ -22,9 +22,6 @@ pub(super) struct MessageFlags {
 }
 
 /// Lists the messages of a part of a client: `inflight` or `queue`. Returns the output.
-///
-/// # Errors
-/// Nobody answers, the broker refuses, or the answer cannot be read.
 pub(super) fn run(
     flags: &MessageFlags,
     part: &str,

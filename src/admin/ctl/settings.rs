@@ -43,9 +43,6 @@ pub(super) enum SettingsCommand {
 }
 
 /// Runs a command, and returns its output.
-///
-/// # Errors
-/// Nobody answers, the broker refuses, or the answer cannot be read.
 pub(super) fn run(
     command: &SettingsCommand,
     broker: &BrokerEndpoint,
@@ -85,10 +82,8 @@ fn reload(broker: &BrokerEndpoint, dry_run: bool, note: &NoteFlag) -> Result<Val
     }
 }
 
-/// Returns the keys whose values wait for a restart of the running broker.
-///
-/// # Errors
-/// Nobody answers, or the configuration is refused.
+/// Returns the keys whose values wait for a restart of the running broker. Errors: nobody answers,
+/// or the configuration is refused.
 pub(crate) fn pending_restart(broker: &BrokerEndpoint) -> Result<Vec<String>, CtlError> {
     let answer: ReloadAnswer = read(reload(broker, true, &NoteFlag { note: None })?)?;
     let pending = answer.changes.iter().filter(|change| change.effect == ReloadEffect::Restart);

@@ -17,10 +17,8 @@ pub(super) enum Print {
 }
 
 impl Print {
-    /// Returns an answer, or the rows of a listing, as JSON, or as `text` makes them.
-    ///
-    /// # Errors
-    /// The answer has another form than its type.
+    /// Returns an answer, or the rows of a listing, as JSON, or as `text` makes them. Errors: the
+    /// answer has another form than its type.
     pub(super) fn answer<T: DeserializeOwned>(
         self,
         body: Value,

@@ -39,9 +39,6 @@ pub(super) enum TokensCommand {
 }
 
 /// Runs a command, and returns its output.
-///
-/// # Errors
-/// Nobody answers, or the broker refuses.
 pub(super) fn run(
     command: &TokensCommand,
     broker: &BrokerEndpoint,

@@ -45,10 +45,8 @@ pub(super) enum UsersCommand {
     },
 }
 
-/// Runs a command, and returns its output.
-///
-/// # Errors
-/// There is no password, nobody answers, or the broker refuses.
+/// Runs a command, and returns its output. Errors: there is no password, nobody answers, or the
+/// broker refuses.
 pub(super) fn run(command: &UsersCommand, broker: &BrokerEndpoint, print: Print) -> Result<String, CtlError> {
     Ok(match command {
         UsersCommand::List { limit } => {

@@ -218,8 +218,7 @@ fn done_words(action: OperatorAction, done: ActionDone) -> String {
     words.to_owned()
 }
 
-/// # Errors
-/// A final action is not confirmed, or the broker refuses.
+/// Errors: a final action is not confirmed, or the broker refuses.
 async fn confirm_and_act(
     state: &State,
     login: &LoggedIn,

@@ -30,10 +30,7 @@ pub(super) struct ActionForm {
     pub(super) note: String,
 }
 
-/// Returns the login of a request.
-///
-/// # Errors
-/// The request has no valid login.
+/// Returns the login of a request. Errors: the request has no valid login.
 pub(super) fn login_of(request: &HttpRequest, state: &AdminState) -> Result<LoggedIn, NoPage> {
     let here = || request.uri().path_and_query().map_or("", |here| here.as_str()).to_owned();
     // The path of a form has no page to go back to.
@@ -60,10 +57,8 @@ pub(crate) enum PageReader {
 }
 
 impl PageReader {
-    /// Returns the reader of a request. A login that has not ended wins over a token.
-    ///
-    /// # Errors
-    /// Nothing proves who asks.
+    /// Returns the reader of a request. A login that has not ended wins over a token. Errors:
+    /// nothing proves who asks.
     pub(crate) fn of(request: &HttpRequest) -> Result<PageReader, Failed> {
         let cookie = login_cookie_of(request);
         let state = request.app_data::<State>();
@@ -90,10 +85,8 @@ impl PageReader {
     }
 }
 
-/// Returns the login of a form.
-///
-/// # Errors
-/// There is no login, or the form does not come from a page of this login.
+/// Returns the login of a form. Errors: there is no login, or the form does not come from a page of
+/// this login.
 pub(super) fn login_of_form(
     request: &HttpRequest,
     state: &AdminState,

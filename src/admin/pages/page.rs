@@ -97,10 +97,8 @@ struct ErrorPage {
 /// A page, or its error page.
 pub(crate) type PageResult = Result<HttpResponse, NoPage>;
 
-/// Returns the result of a form, and its mistake, which the page shows beside the form.
-///
-/// # Errors
-/// The failure is not a mistake of the form.
+/// Returns the result of a form, and its mistake, which the page shows beside the form. Errors: the
+/// failure is not a mistake of the form.
 pub(super) fn or_mistake<T>(
     result: Result<T, Failed>,
     none: impl FnOnce() -> T,

@@ -114,8 +114,7 @@ struct Found {
     more: bool,
 }
 
-/// # Errors
-/// The filter is invalid, or a shard does not answer.
+/// Errors: the filter is invalid, or a shard does not answer.
 async fn find(state: &State, filter: &str, is_topic: bool) -> Result<Found, Failed> {
     let observer = state.running()?;
     let subscribers = match (filter, is_topic) {

@@ -12,10 +12,7 @@ const WAIT: Duration = Duration::from_secs(5);
 
 /// Asks a shard. One question is under way for each shard, whatever the number of callers, and the
 /// shard rests before the next one. So questions never hold up a shard's sockets. Further callers
-/// wait their turn.
-///
-/// # Errors
-/// Too many wait, or the shard does not answer in time.
+/// wait their turn. Errors: too many wait, or the shard does not answer in time.
 pub(crate) async fn ask(
     state: &AdminState,
     observer: &Observer,
@@ -27,10 +24,8 @@ pub(crate) async fn ask(
     observer.ask(shard, query).await.map_err(|_| Failed::Busy)
 }
 
-/// Waits for the turn to search all sessions.
-///
-/// # Errors
-/// Too many callers wait, or earlier searches take too long.
+/// Waits for the turn to search all sessions. Errors: too many callers wait, or earlier searches
+/// take too long.
 pub(super) async fn search_turn(state: &AdminState) -> Result<CallerTurn, Failed> {
     let turn = tokio::time::timeout(WAIT, state.search()).await;
     turn.ok().flatten().ok_or(Failed::Busy)

@@ -12,10 +12,8 @@ use crate::operators::query::{Part, Query, QueryAnswer};
 use crate::operators::receivers::MatchedReceivers;
 
 /// Returns the sessions of all shards that have exactly this filter. The filter of a shared
-/// subscription begins with `$share/`; its sessions are the members of the group.
-///
-/// # Errors
-/// The text is no topic filter, or a shard does not answer.
+/// subscription begins with `$share/`; its sessions are the members of the group. Errors: the text
+/// is no topic filter, or a shard does not answer.
 pub(crate) async fn subscribers(
     state: &AdminState,
     observer: &Observer,
@@ -28,9 +26,6 @@ pub(crate) async fn subscribers(
 
 /// Returns a page of the shared groups from a place on, with at most `most` groups. The page is
 /// short if its time is over. A group that stays is listed once over all pages.
-///
-/// # Errors
-/// The shard does not answer.
 pub(crate) async fn shared_groups(
     state: &AdminState,
     observer: &Observer,

@@ -36,9 +36,6 @@ pub(crate) struct ListedDelayed {
 /// Returns the delayed messages of all shards behind a place, the next due first, at most `limit`.
 /// The page is short if it is not full at `end`, or with long topics. A message that stays is
 /// listed once over all pages.
-///
-/// # Errors
-/// A shard does not answer.
 pub(crate) async fn list_delayed(
     state: &AdminState,
     observer: &Observer,
@@ -82,9 +79,6 @@ pub(crate) async fn list_delayed(
 }
 
 /// Returns the last dropped messages and refused requests of all shards, the newest first.
-///
-/// # Errors
-/// A shard does not answer.
 pub(crate) async fn dropped(
     state: &AdminState,
     observer: &Observer,

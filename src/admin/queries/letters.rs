@@ -50,10 +50,8 @@ pub(crate) struct LetterParameters {
 }
 
 impl LetterParameters {
-    /// Returns the letters that are wanted.
-    ///
-    /// # Errors
-    /// The cause, the topic filter or an age is not valid.
+    /// Returns the letters that are wanted. Errors: the cause, the topic filter or an age is not
+    /// valid.
     pub(crate) fn filter(&self) -> Result<LetterFilter, Failed> {
         if let Some(cause) = &self.cause
             && DropReason::ALL.iter().all(|known| known.name() != cause)
@@ -77,10 +75,8 @@ impl LetterParameters {
     }
 }
 
-/// Returns the time that was so long ago, in milliseconds since 1970.
-///
-/// # Errors
-/// The text is no duration.
+/// Returns the time that was so long ago, in milliseconds since 1970. Errors: the text is no
+/// duration.
 fn ago(name: &str, age: &Option<String>) -> Result<Option<u64>, Failed> {
     let Some(text) = age else { return Ok(None) };
     let age = duration::parse(text).map_err(|error| Failed::Parameter(format!("{name}: {error}")))?;
@@ -97,10 +93,8 @@ pub(crate) struct ListedLetters {
 }
 
 /// Returns a page of the letters of all shards, the newest first. A letter that stays is listed
-/// exactly once over all pages.
-///
-/// # Errors
-/// A parameter or the cursor is not valid, or a shard does not answer.
+/// exactly once over all pages. Errors: a parameter or the cursor is not valid, or a shard does not
+/// answer.
 pub(crate) async fn list_letters(
     state: &AdminState,
     parameters: &LetterParameters,
@@ -148,9 +142,6 @@ async fn of_shard(
 
 /// Returns the places of all letters that a filter admits, for each shard, the oldest first. None
 /// is newer than `newest`. A million letters are a thousand questions and 16 MB.
-///
-/// # Errors
-/// A shard does not answer.
 pub(crate) async fn places_of(
     state: &AdminState,
     filter: &LetterFilter,
@@ -179,9 +170,6 @@ pub(crate) async fn places_of(
 
 /// Returns the letters that an operator looks for, the newest first and at most [`ROWS`], and true
 /// if these are all. Ends at `end`.
-///
-/// # Errors
-/// A shard does not answer.
 pub(super) async fn find_letters(
     state: &AdminState,
     observer: &Observer,
@@ -209,10 +197,8 @@ pub(super) async fn find_letters(
     Ok((letters, is_complete))
 }
 
-/// Returns the letter with a name, and the number of its shard.
-///
-/// # Errors
-/// There is no such letter, or a shard does not answer.
+/// Returns the letter with a name, and the number of its shard. Errors: there is no such letter, or
+/// a shard does not answer.
 pub(crate) async fn find_letter(
     state: &AdminState,
     name: &str,

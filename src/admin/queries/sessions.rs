@@ -106,10 +106,8 @@ impl ListParameters {
         parse_query(&query)
     }
 
-    /// Returns the order that is asked for; `None` for none.
-    ///
-    /// # Errors
-    /// The word is none of the orders.
+    /// Returns the order that is asked for; `None` for none. Errors: the word is none of the
+    /// orders.
     pub(crate) fn order(&self) -> Result<Option<SessionOrder>, Failed> {
         let read = |word| named("sort", word, &SessionOrder::ALL, SessionOrder::name);
         self.sort.as_deref().map(read).transpose()
@@ -143,10 +141,7 @@ impl ListParameters {
 }
 
 /// Returns the filter for connected clients of a user, of the listener with a label, and with a
-/// beginning of the client identifier.
-///
-/// # Errors
-/// There is no such listener.
+/// beginning of the client identifier. Errors: there is no such listener.
 pub(crate) fn connected_of(
     observer: &Observer,
     user: Option<String>,
@@ -219,10 +214,8 @@ pub(super) fn filter_hash(filter: &impl Hash) -> u32 {
     hasher.finish() as u32
 }
 
-/// Asks the shards, one after the other, until the page is full or its time is over.
-///
-/// # Errors
-/// A parameter or the cursor is not valid, or a shard does not answer.
+/// Asks the shards, one after the other, until the page is full or its time is over. Errors: a
+/// parameter or the cursor is not valid, or a shard does not answer.
 pub(crate) async fn list_sessions(
     state: &AdminState,
     observer: &Observer,
@@ -262,10 +255,8 @@ pub(crate) async fn list_sessions(
     Ok(Listed { rows, next: at })
 }
 
-/// Returns the session of a client with its messages, and the facts of its socket.
-///
-/// # Errors
-/// There is no such session, or its shard does not answer.
+/// Returns the session of a client with its messages, and the facts of its socket. Errors: there is
+/// no such session, or its shard does not answer.
 pub(crate) async fn find(
     state: &AdminState,
     observer: &Observer,
@@ -290,9 +281,7 @@ pub(crate) fn reference_of(state: &AdminState, shard: usize, id: SessionId) -> S
 }
 
 /// Returns the age of the oldest message that a client has not acknowledged; `None` without one.
-///
-/// # Errors
-/// There is no session of this client, or its shard does not answer.
+/// Errors: there is no session of this client, or its shard does not answer.
 pub(crate) async fn oldest_unacknowledged(
     state: &AdminState,
     client_id: &str,

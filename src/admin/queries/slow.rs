@@ -9,9 +9,7 @@ use std::cmp::Reverse;
 
 /// Returns the rows of a topic and a receiver with a slow delivery in the last hour, the slowest
 /// first, at most `most`. Without a topic, all topics count; without a receiver, all receivers.
-///
-/// # Errors
-/// The broker starts, or a shard does not answer.
+/// Errors: the broker starts, or a shard does not answer.
 pub(crate) async fn slow_deliveries(
     state: &AdminState,
     topic: Option<&str>,

@@ -36,10 +36,8 @@ pub(crate) struct SortedPage {
 
 /// Returns a page of the sessions that fit, in an order. Looks at every session, and with a filter
 /// that only sockets answer at every socket that may fit. A page does not wait for the turn of a
-/// search, which may take seconds: the shards answer one question at a time in any case.
-///
-/// # Errors
-/// A parameter or the cursor is not valid, or a shard does not answer.
+/// search, which may take seconds: the shards answer one question at a time in any case. Errors: a
+/// parameter or the cursor is not valid, or a shard does not answer.
 pub(crate) async fn sorted_sessions(
     state: &AdminState,
     observer: &Observer,
@@ -82,9 +80,6 @@ impl Collector {
     }
 
     /// Looks at the sessions of a shard. Returns false if the time is over before.
-    ///
-    /// # Errors
-    /// The shard does not answer.
     async fn take_shard(
         &mut self,
         state: &AdminState,

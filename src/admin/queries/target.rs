@@ -39,10 +39,8 @@ impl ClientTarget {
         }
     }
 
-    /// Reads the target of a path. A `ref` wins over the client identifier in the path.
-    ///
-    /// # Errors
-    /// The `ref` is invalid or of another process.
+    /// Reads the target of a path. A `ref` wins over the client identifier in the path. Errors: the
+    /// `ref` is invalid or of another process.
     pub(crate) fn read(
         client_id: &str,
         reference: Option<&str>,
@@ -54,10 +52,8 @@ impl ClientTarget {
         Ok(ClientTarget { session, shown, shard: Some(shard.into()) })
     }
 
-    /// Reads the target of a request that has no parameter but `ref`.
-    ///
-    /// # Errors
-    /// There is another parameter, or the `ref` is invalid or of another process.
+    /// Reads the target of a request that has no parameter but `ref`. Errors: there is another
+    /// parameter, or the `ref` is invalid or of another process.
     pub(crate) fn of_request(
         request: &HttpRequest,
         client_id: &str,

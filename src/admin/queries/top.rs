@@ -31,10 +31,7 @@ named_enum! {
 }
 
 impl TopFigure {
-    /// Reads the word of a figure.
-    ///
-    /// # Errors
-    /// The word is not one of the four.
+    /// Reads the word of a figure. Errors: the word is not one of the four.
     pub(crate) fn read(word: &str) -> Result<TopFigure, Failed> {
         named("by", word, &TopFigure::ALL, TopFigure::name)
     }
@@ -81,9 +78,6 @@ pub(crate) struct TopSessions {
 
 /// Returns the `most` sessions with the largest figures. One search runs at a time. Looks at every
 /// session: a million take a few seconds.
-///
-/// # Errors
-/// A shard does not answer.
 pub(crate) async fn top_sessions(
     state: &AdminState,
     observer: &Observer,
@@ -101,9 +95,6 @@ pub(crate) async fn top_sessions(
 /// Looks at every session, with a pause of `pace` between two questions beside the rest of the
 /// shard, for at most `time`. `pace` gets the time since the beginning. Returns true if every
 /// session was looked at.
-///
-/// # Errors
-/// A shard does not answer.
 pub(super) async fn search(
     state: &AdminState,
     observer: &Observer,

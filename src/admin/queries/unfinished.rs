@@ -21,10 +21,7 @@ pub(crate) struct FoundPage {
 }
 
 /// Returns a page of the unfinished messages of a client. What is in the store alone is read from
-/// there.
-///
-/// # Errors
-/// There is no such session, or its shard does not answer.
+/// there. Errors: there is no such session, or its shard does not answer.
 pub(crate) async fn unfinished(
     state: &AdminState,
     target: &ClientTarget,
@@ -47,10 +44,8 @@ pub(crate) async fn unfinished(
 }
 
 /// Reads what is missing in the rows from the store: for how long queued messages wait, messages
-/// that are in the store alone, and their payloads if they are shown.
-///
-/// # Errors
-/// The store does not answer. Says why.
+/// that are in the store alone, and their payloads if they are shown. Errors: the store does not
+/// answer. Says why.
 async fn read_back(
     store: &StoreView,
     page: &mut UnfinishedPage,

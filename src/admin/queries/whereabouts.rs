@@ -81,10 +81,8 @@ pub(crate) struct RetainedSummary {
     pub(crate) qos: QoS,
 }
 
-/// Returns the messages that the parameters of a request name.
-///
-/// # Errors
-/// The topic is neither a topic nor a topic filter.
+/// Returns the messages that the parameters of a request name. Errors: the topic is neither a topic
+/// nor a topic filter.
 pub(crate) fn wanted(
     topic: Option<&str>,
     publisher: Option<&str>,
@@ -94,10 +92,8 @@ pub(crate) fn wanted(
     Ok(Wanted { topic, publisher: publisher.map(Into::into), receiver: receiver.map(Into::into) })
 }
 
-/// Returns the places where messages are.
-///
-/// # Errors
-/// Neither a topic nor a publisher nor a receiver is wanted, or a shard does not answer.
+/// Returns the places where messages are. Errors: neither a topic nor a publisher nor a receiver is
+/// wanted, or a shard does not answer.
 pub(crate) async fn whereabouts(state: &AdminState, wanted: &Wanted) -> Result<FoundPlaces, Failed> {
     if *wanted == Wanted::default() {
         let what = "name a topic, a publisher or a receiver, such as topic=pumps/7/set";
@@ -140,9 +136,6 @@ pub(crate) async fn whereabouts(state: &AdminState, wanted: &Wanted) -> Result<F
 }
 
 /// Returns the sessions and shared groups that are subscribed to a topic, in all shards.
-///
-/// # Errors
-/// A shard does not answer.
 pub(crate) async fn receivers(
     state: &AdminState,
     observer: &Observer,
@@ -153,9 +146,6 @@ pub(crate) async fn receivers(
 
 /// Asks all shards for receivers, part by part, until there are as many as one answer may have, or
 /// the time is over. Returns them together.
-///
-/// # Errors
-/// A shard does not answer.
 pub(super) async fn matched(
     state: &AdminState,
     observer: &Observer,

@@ -60,10 +60,7 @@ pub(crate) async fn reload(
     })
 }
 
-/// Reads the parameter `dry_run`.
-///
-/// # Errors
-/// The word is neither of the two.
+/// Reads the parameter `dry_run`. Errors: the word is neither of the two.
 pub(super) fn read_dry_run(word: Option<&str>) -> Result<ReloadMode, Failed> {
     match word {
         Some("true") => Ok(ReloadMode::Check),

@@ -37,10 +37,7 @@ pub(crate) async fn doctor(state: State) -> JsonAnswer<DoctorAnswer> {
     checks(&state).await.map(Json)
 }
 
-/// Makes the checks, for programs and for the page.
-///
-/// # Errors
-/// The broker starts.
+/// Makes the checks, for programs and for the page. Errors: the broker starts.
 pub(crate) async fn checks(state: &State) -> Result<DoctorAnswer, Failed> {
     // Together, because each may wait for a disk that hangs.
     let (mut findings, looked_at) = tokio::join!(self_checks(state.running()?), look(state));

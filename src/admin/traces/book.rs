@@ -150,9 +150,7 @@ pub(super) struct TraceBook {
 }
 
 impl TraceBook {
-    /// Begins a trace. The oldest trace that has ended goes if there are too many.
-    ///
-    /// # Errors
+    /// Begins a trace. The oldest trace that has ended goes if there are too many. Errors:
     /// [`BookFull`], with the bound.
     pub(super) fn begin(&mut self, now: Instant, order: TraceOrder) -> Result<u64, BookFull> {
         let mut watch = self.watch().unwrap_or_default();

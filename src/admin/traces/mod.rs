@@ -104,10 +104,8 @@ impl Traces {
     }
 
     /// Begins a trace. Returns its number. The first trace begins the collection of steps, before
-    /// the shards are told, so that no step is lost.
-    ///
-    /// # Errors
-    /// The bound that has no room for the trace.
+    /// the shards are told, so that no step is lost. Errors: the bound that has no room for the
+    /// trace.
     pub(super) async fn begin(
         &self,
         state: &State,

@@ -46,10 +46,8 @@ pub(crate) struct HttpTarget {
 
 impl HttpTarget {
     /// Returns the service at `url`. `ca` has the authorities that its certificate may come from;
-    /// without it those of the system count.
-    ///
-    /// # Errors
-    /// The authorities cannot be read, or the host is no name that a certificate can have.
+    /// without it those of the system count. Errors: the authorities cannot be read, or the host is
+    /// no name that a certificate can have.
     pub(crate) fn new(
         url: ServiceUrl,
         ca: Option<&Path>,
@@ -70,10 +68,8 @@ impl HttpTarget {
 
     /// Sends a body, and returns the status and the body of the answer. An idle connection may have
     /// been closed by the service meanwhile. Then the request is sent again on a new one, which
-    /// does no harm: it only asks.
-    ///
-    /// # Errors
-    /// There is no answer, or it is too large. Never times out: the caller bounds the time.
+    /// does no harm: it only asks. Errors: there is no answer, or it is too large. Never times out:
+    /// the caller bounds the time.
     pub(super) async fn ask(&self, body: Zeroizing<Vec<u8>>) -> Result<HttpReply, HttpFailure> {
         let body = Bytes::from_owner(body);
         while let Some(mut sender) = self.take_idle() {

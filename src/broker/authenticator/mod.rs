@@ -106,10 +106,7 @@ struct Inner {
 }
 
 impl Authenticator {
-    /// Starts the threads.
-    ///
-    /// # Errors
-    /// The system refuses a thread, or has no randomness.
+    /// Starts the threads. Errors: the system refuses a thread, or has no randomness.
     pub(crate) fn start(
         checks: Checks,
         http: Option<HttpTarget>,

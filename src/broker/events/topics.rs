@@ -146,10 +146,7 @@ impl EventTopics {
     }
 
     /// Writes an event: its topic and the JSON. Returns `None` if the event has no topic, or the
-    /// client id is too long for one.
-    ///
-    /// # Errors
-    /// A rate is used up.
+    /// client id is too long for one. Errors: a rate is used up.
     pub(super) fn compose(
         &mut self,
         now: Instant,

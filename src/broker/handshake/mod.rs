@@ -95,9 +95,7 @@ pub(crate) struct Handshakes {
 
 impl Handshakes {
     /// Starts this many threads. `most` is the maximum number of sockets in their handshakes.
-    ///
-    /// # Errors
-    /// The system refuses a thread or an event loop.
+    /// Errors: the system refuses a thread or an event loop.
     pub(crate) fn start(count: usize, most: usize, parts: &HandshakeParts) -> io::Result<Handshakes> {
         let limit = Arc::new(HandshakeLimit::new(most));
         let mut threads = Vec::new();
