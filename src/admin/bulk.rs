@@ -1,15 +1,14 @@
 //! Actions of operators on many connections, messages or dead letters, in portions.
 
-use super::access::{Caller, Scope};
-use super::audit::{AuditedAction, Parameter, arguments};
-use super::commands::{complete, note_parameter};
+use super::access::Scope;
+use super::audit::{Parameter, arguments};
 use super::failed::Failed;
 use super::names::{letter_name, read_letter_name};
+use super::operator::Operator;
 use super::queries::ask::ask;
 use super::queries::letters::{LetterParameters, places_of};
 use super::queries::sessions::connected_of;
 use super::queries::target::ClientTarget;
-use super::request::permit;
 use super::state::State;
 use crate::broker::observer::Observer;
 use crate::clock;
@@ -107,14 +106,9 @@ impl ActedSoFar {
     }
 }
 
-/// Drops the present queue of a client, for a caller. Messages in flight stay. Errors: the caller's
+/// Drops the present queue of a client. Messages in flight stay. Errors: the caller's
 /// scope is too small, there is no such session, or its shard does not answer.
-pub(super) async fn purge(
-    state: &State,
-    caller: &Caller,
-    target: &ClientTarget,
-    note: &str,
-) -> Result<ManyDone, Failed> {
+pub(super) async fn purge(operator: &Operator, target: &ClientTarget) -> Result<ManyDone, Failed> {
     let of = target.clone();
     let work = async move |state: State, mut done: ActedSoFar| {
         let observer = state.running()?;
@@ -133,23 +127,18 @@ pub(super) async fn purge(
         }
         Ok(done)
     };
-    audited(state, caller, ("purge", &target.shown), &[note_parameter(note)], work).await
+    audited(operator, ("purge", &target.shown), &[], work).await
 }
 
-/// Closes the connections of all clients that a filter admits, for a caller. Errors: the caller's
+/// Closes the connections of all clients that a filter admits. Errors: the caller's
 /// scope is too small, the filter admits everybody or names no listener, or a shard does not
 /// answer.
-pub(super) async fn disconnect(
-    state: &State,
-    caller: &Caller,
-    wanted: ConnectionFilter,
-    note: &str,
-) -> Result<ManyDone, Failed> {
-    permit(caller, Scope::Operator)?;
+pub(super) async fn disconnect(operator: &Operator, wanted: ConnectionFilter) -> Result<ManyDone, Failed> {
+    operator.permit(Scope::Operator)?;
     let ConnectionFilter { user, listener, prefix } = wanted;
     let named = [("user", &user), ("listener", &listener), ("prefix", &prefix)];
     let target = words(named)?;
-    let filter = connected_of(state.running()?, user, listener, prefix)?;
+    let filter = connected_of(operator.state.running()?, user, listener, prefix)?;
     let work = async move |state: State, mut done: ActedSoFar| {
         let (observer, end) = (state.running()?, clock::now() + TIME);
         for shard in 0..observer.shards() {
@@ -168,7 +157,7 @@ pub(super) async fn disconnect(
         }
         Ok(done)
     };
-    audited(state, caller, ("disconnect", &target), &[note_parameter(note)], work).await
+    audited(operator, ("disconnect", &target), &[], work).await
 }
 
 /// The clients that are disconnected. At least one field is given.
@@ -198,26 +187,26 @@ pub(super) struct LetterWish {
     pub(super) confirm: Option<String>,
 }
 
-/// Deletes or republishes the dead letters that a filter admits, for a caller. Without a
+/// Deletes or republishes the dead letters that a filter admits. Without a
 /// confirmation it counts them, and returns the confirmation: the name of the newest one. With it,
 /// no newer letter is touched. The oldest letter of each receiver comes first. Errors: the caller's
 /// scope is too small, the filter is invalid or empty, the confirmation is invalid, or a shard does
 /// not answer.
 pub(super) async fn act_on_letters(
-    state: &State,
-    caller: &Caller,
+    operator: &Operator,
     wish: LetterWish,
     action: LetterAction,
-    note: &str,
 ) -> Result<ManyDone, Failed> {
-    permit(caller, Scope::Operator)?;
+    operator.permit(Scope::Operator)?;
     let target = match wish.filter.words() {
         Ok(_) if wish.all => Err(Failed::Parameter("all has no filter beside it".to_owned())),
         Err(_) if wish.all => Ok("all".to_owned()),
         named => named,
     }?;
     let filter = wish.filter.filter()?;
-    let Some(confirm) = wish.confirm else { return counted(&places_of(state, &filter, None).await?) };
+    let Some(confirm) = wish.confirm else {
+        return counted(&places_of(&operator.state, &filter, None).await?);
+    };
     let newest = read_letter_name(&confirm).ok_or_else(|| {
         Failed::Parameter("confirm is no confirmation; ask without it, and repeat with what comes".to_owned())
     })?;
@@ -239,7 +228,7 @@ pub(super) async fn act_on_letters(
         }
         Ok(done)
     };
-    audited(state, caller, (name, &target), &[to, note_parameter(note)], work).await
+    audited(operator, (name, &target), &[to], work).await
 }
 
 /// Returns the number of letters, and the confirmation to act on them.
@@ -281,25 +270,17 @@ fn words<const N: usize>(named: [(&'static str, &Option<String>); N]) -> Result<
     Ok(arguments(&given))
 }
 
-/// Does an action to its end, for a caller, and writes a line of the audit log.
+/// Does an action on many things to its end, and writes a line of the audit log.
 async fn audited(
-    state: &State,
-    caller: &Caller,
-    (action, target): (&'static str, &str),
+    operator: &Operator,
+    action: (&'static str, &str),
     parameters: &[Option<Parameter>],
     work: impl AsyncFnOnce(State, ActedSoFar) -> Result<ActedSoFar, Failed> + 'static,
 ) -> Result<ManyDone, Failed> {
-    permit(caller, Scope::Operator)?;
-    let (arguments, state) = (arguments(parameters), state.clone());
-    let (caller, target) = (caller.clone(), target.to_owned());
-    complete(async move {
-        let done = work(state.clone(), ActedSoFar::default()).await;
-        let result =
-            done.as_ref().map_or_else(|failed| failed.kind().facts().slug.to_owned(), ActedSoFar::words);
-        state.audit().note(&caller, &AuditedAction { action, target: &target, arguments, result });
-        done.map(|done| done.answer())
-    })
-    .await?
+    operator.permit(Scope::Operator)?;
+    let state = operator.state.clone();
+    let work = async move { work(state, ActedSoFar::default()).await };
+    operator.act(action, parameters, work, ActedSoFar::words).await.map(|done| done.answer())
 }
 
 /// Has a shard act on things, in portions, until `end`.

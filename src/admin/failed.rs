@@ -62,6 +62,11 @@ impl Failed {
         self.parts().0
     }
 
+    /// Returns the name of its kind, as the audit log has it.
+    pub(super) fn slug(&self) -> &'static str {
+        self.kind().facts().slug
+    }
+
     /// Returns the kind of the error, and its detail.
     fn parts(&self) -> (ProblemKind, String) {
         let (kind, detail) = match self {

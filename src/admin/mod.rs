@@ -26,6 +26,7 @@
 //! | `login_attempt` | how a login begins, and why it is refused |
 //! | `request_origin` | the number of a request, and the address of its caller |
 //! | `request` | the caller and the parameters of a request |
+//! | `operator` | an operator who acts, and the note and audit line of each action |
 //! | `sourced_redelivery` | the redelivery settings of a session in words |
 //! | `payloads` | who sees payloads, and how much of them |
 //! | [`readiness`] | whether clients can connect, threads work, and the store commits |
@@ -61,6 +62,7 @@ mod logins;
 pub mod metrics;
 mod middleware;
 mod names;
+mod operator;
 mod pages;
 mod payloads;
 mod problem;

@@ -3,8 +3,8 @@
 
 use super::access::{Caller, Scope};
 use super::audit::{AuditedAction, arguments};
-use super::commands::complete;
 use super::failed::Failed;
+use super::operator::complete;
 use super::problem_kind::ProblemKind;
 use super::request::permit;
 use super::state::{PublishPlace, State};

@@ -24,34 +24,20 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// Characters of a note at most.
-pub(super) const NOTE: usize = 256;
-
-/// The parameters of an action that has no other.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NoteParameters {
-    note: Option<String>,
-}
-
-impl NoteParameters {
-    /// Returns the note for the audit log; empty for none. Errors: the note is too long.
-    pub(super) fn note(self) -> Result<String, Failed> {
-        note_of(self.note)
-    }
-}
-
 /// The caller of a request, whom the table of routes has admitted.
 pub(super) type Asker = ReqData<Caller>;
 
 /// Returns the rule that a query string with a mistake is a problem with its name.
 pub(super) fn query_config() -> QueryConfig {
-    QueryConfig::default().error_handler(|error, _| {
-        let QueryPayloadError::Deserialize(mistake) = &error else {
-            return Failed::Parameter(error.to_string()).into();
-        };
-        Failed::Parameter(mistake.to_string()).into()
-    })
+    QueryConfig::default().error_handler(|error, _| mistake_in_query(&error).into())
+}
+
+/// Returns the mistake of a query string.
+fn mistake_in_query(error: &QueryPayloadError) -> Failed {
+    match error {
+        QueryPayloadError::Deserialize(mistake) => Failed::Parameter(mistake.to_string()),
+        error => Failed::Parameter(error.to_string()),
+    }
 }
 
 /// Returns the caller, who must have this scope. Errors: nothing proves who asks, another site may
@@ -84,15 +70,10 @@ fn known(request: &HttpRequest) -> Result<Caller, Failed> {
     if may_use(request, &login) { Ok(login.caller) } else { Err(Failed::ForeignRequest) }
 }
 
-/// Reads the query string. Errors: a parameter is unknown, or its value cannot be read.
-pub(super) fn read_query<T: serde::de::DeserializeOwned>(request: &HttpRequest) -> Result<T, Failed> {
-    parse_query(request.query_string())
-}
-
-/// Reads the text of a query string. Errors: as [`read_query`].
+/// Reads the text of a query string. Errors: a parameter is unknown, or its value cannot be read.
 pub(super) fn parse_query<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Failed> {
     let query = actix_web::web::Query::<T>::from_query(text);
-    query.map(actix_web::web::Query::into_inner).map_err(|error| Failed::Parameter(error.to_string()))
+    query.map(actix_web::web::Query::into_inner).map_err(|error| mistake_in_query(&error))
 }
 
 /// Returns the number of rows that a request asks for: 1 to `most`, and `default` if it names none.
@@ -152,15 +133,6 @@ pub(super) fn named_once<T: Copy + PartialEq>(
         found.push(value);
     }
     Ok(found)
-}
-
-/// Returns the note of an operator for the audit log; empty for none. Errors: the note is too long.
-pub(super) fn note_of(given: Option<String>) -> Result<String, Failed> {
-    let note = given.unwrap_or_default();
-    if note.chars().count() > NOTE {
-        return Err(Failed::Parameter(format!("note has more than {NOTE} characters")));
-    }
-    Ok(note)
 }
 
 /// A value that JSON has as an object. serde alone reads a struct from a list, too.

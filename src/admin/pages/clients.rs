@@ -1,29 +1,26 @@
 //! The page of one client, and the actions on it.
 
-use super::answer::answered;
 use super::client_facts::facts;
-use super::entry::{ActionForm, login_of, login_of_form};
+use super::entry::{PageForm, Visit};
 use super::frame::PageFrame;
 use super::page::{NoPage, PageResult, render};
 use super::timeline::TimelineDrawing;
 use super::views::{ClientView, LONG, MessageView, in_sentence, sentence, shown};
-use crate::admin::access::Scope;
 use crate::admin::commands::{ActionDone, carry_out, message_action, redeliver_by};
 use crate::admin::failed::Failed;
-use crate::admin::logins::LoggedIn;
+use crate::admin::operator::Operator;
 use crate::admin::queries::sessions::find;
-use crate::admin::queries::target::ClientTarget;
+use crate::admin::queries::target::{ClientTarget, OneParameters};
 use crate::admin::queries::unfinished::{FoundPage, message_id, unfinished};
-use crate::admin::request::{note_of, read_query};
 use crate::admin::rows::client::{Client, OwnSubscriptionRow};
 use crate::admin::rows::refused::RefusedRow;
 use crate::admin::segment::segment;
 use crate::admin::sourced_redelivery::{RuleFact, rule_facts, topic_rules};
-use crate::admin::state::State;
 use crate::operators::client_commands::OperatorAction;
 use crate::operators::query::SessionName;
 use crate::operators::unfinished::{PagePayloads, UnfinishedPage, UnfinishedPart};
-use actix_web::{HttpRequest, ResponseError, web};
+use actix_web::ResponseError;
+use actix_web::web::Path;
 use askama::Template;
 use serde::Deserialize;
 
@@ -35,14 +32,12 @@ const MESSAGES: usize = 100;
 struct ClientPage {
     frame: PageFrame,
     mistake: Option<String>,
-    csrf: String,
     row: ClientView,
     cause: Option<String>,
     facts: Vec<(&'static str, String)>,
     /// The redelivery settings, each with its source.
     rule: Vec<RuleFact>,
     topic_rules: Option<String>,
-    may_act: bool,
     /// The Client Identifier for the form of a trace; `None` if it is too long for one.
     traced_id: Option<String>,
     connected: bool,
@@ -59,28 +54,35 @@ struct ClientPage {
     drawing: TimelineDrawing,
 }
 
-/// The parameters of the page of a client.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct ClientParameters {
-    /// The `ref` of the session.
-    #[serde(rename = "ref")]
-    reference: Option<String>,
+/// The form of an action on a client or one of its messages.
+#[derive(Deserialize)]
+pub(super) struct ActionForm {
+    #[serde(default)]
+    confirm: String,
+    /// The way of a redelivery.
+    #[serde(default)]
+    by: String,
+    /// The name of a message, and the action on it.
+    #[serde(default)]
+    mid: String,
+    #[serde(default)]
+    verb: String,
 }
 
-pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: State) -> PageResult {
-    let login = login_of(&request, &state)?;
-    let ClientParameters { reference } = read_query(&request)?;
-    let target = ClientTarget::read(&path, reference.as_deref(), &state)?;
-    Ok(render(&client_page(&request, &state, &login, &target).await?))
+pub(super) async fn one(visit: Visit, path: Path<String>) -> PageResult {
+    let target = target_of(&visit, &path)?;
+    Ok(render(&client_page(&visit, &target).await?))
 }
 
-async fn client_page(
-    request: &HttpRequest,
-    state: &State,
-    login: &LoggedIn,
-    target: &ClientTarget,
-) -> Result<ClientPage, NoPage> {
+/// Returns the client of a path, or of the parameter `ref`. Errors: there is another parameter, or
+/// the `ref` is invalid or of another process.
+fn target_of(visit: &Visit, client_id: &str) -> Result<ClientTarget, Failed> {
+    let OneParameters { reference } = visit.read()?;
+    ClientTarget::read(client_id, reference.as_deref(), &visit.state)
+}
+
+async fn client_page(visit: &Visit, target: &ClientTarget) -> Result<ClientPage, NoPage> {
+    let state = &visit.state;
     let observer = state.running()?;
     let (detail, socket) = find(state, observer, target).await?;
     let in_flight =
@@ -94,10 +96,8 @@ async fn client_page(
         page.rows.iter().map(|row| MessageView::of(row, message_id(state, page.session, row))).collect()
     };
     Ok(ClientPage {
-        csrf: login.csrf.clone(),
-        may_act: login.caller.scope >= Scope::Operator,
         // An action comes by another path, which has no page to go back to.
-        frame: PageFrame { here: path_of(target), ..PageFrame::of(request, state, login, "/clients").await },
+        frame: PageFrame { here: path_of(target), ..PageFrame::of(visit, "/clients").await },
         mistake: None,
         cause: stall.as_ref().map(sentence),
         facts: facts(&client),
@@ -129,63 +129,42 @@ fn path_of(target: &ClientTarget) -> String {
     }
 }
 
-pub(super) async fn disconnect(
-    request: HttpRequest,
-    path: web::Path<String>,
-    state: State,
-    form: web::Form<ActionForm>,
-) -> PageResult {
-    act(&request, &path, &state, &form, || Ok(OperatorAction::Disconnect)).await
+pub(super) async fn disconnect(visit: Visit, path: Path<String>, form: PageForm<ActionForm>) -> PageResult {
+    act(&visit, &path, form, |_| Ok(OperatorAction::Disconnect)).await
 }
 
-pub(super) async fn redeliver(
-    request: HttpRequest,
-    path: web::Path<String>,
-    state: State,
-    form: web::Form<ActionForm>,
-) -> PageResult {
-    act(&request, &path, &state, &form, || Ok(OperatorAction::Redeliver(redeliver_by(&form.by)?))).await
+pub(super) async fn redeliver(visit: Visit, path: Path<String>, form: PageForm<ActionForm>) -> PageResult {
+    act(&visit, &path, form, |form| Ok(OperatorAction::Redeliver(redeliver_by(&form.by)?))).await
 }
 
-pub(super) async fn end(
-    request: HttpRequest,
-    path: web::Path<String>,
-    state: State,
-    form: web::Form<ActionForm>,
-) -> PageResult {
-    act(&request, &path, &state, &form, || Ok(OperatorAction::EndSession)).await
+pub(super) async fn end(visit: Visit, path: Path<String>, form: PageForm<ActionForm>) -> PageResult {
+    act(&visit, &path, form, |_| Ok(OperatorAction::EndSession)).await
 }
 
 /// Skips or parks a message.
-pub(super) async fn on_message(
-    request: HttpRequest,
-    path: web::Path<String>,
-    state: State,
-    form: web::Form<ActionForm>,
-) -> PageResult {
-    act(&request, &path, &state, &form, || message_action(&state, &form.verb, &form.mid)).await
+pub(super) async fn on_message(visit: Visit, path: Path<String>, form: PageForm<ActionForm>) -> PageResult {
+    act(&visit, &path, form, |form| message_action(&visit.state, &form.verb, &form.mid)).await
 }
 
 /// Acts on a client. A final action needs the client identifier in full in the form. Of an
 /// identifier that is too long for that, the form has the first 256 characters.
 async fn act(
-    request: &HttpRequest,
+    visit: &Visit,
     client_id: &str,
-    state: &State,
-    form: &ActionForm,
-    action: impl FnOnce() -> Result<OperatorAction, Failed>,
+    form: PageForm<ActionForm>,
+    action: impl FnOnce(&ActionForm) -> Result<OperatorAction, Failed>,
 ) -> PageResult {
-    let login = login_of_form(request, state, &form.csrf)?;
-    let target = ClientTarget::of_request(request, client_id, state)?;
-    let outcome = match action() {
-        Ok(action) => confirm_and_act(state, &login, &target, form, action).await.map(|done| (action, done)),
+    let (operator, form) = visit.take(form)?;
+    let target = target_of(visit, client_id)?;
+    let outcome = match action(&form) {
+        Ok(action) => confirm_and_act(&operator, &target, &form, action).await.map(|done| (action, done)),
         Err(mistake) => Err(mistake.into()),
     };
     let (action, done) = match outcome {
         Ok(done) => done,
         // The page shows the form again, and says why nothing is done.
         Err(failed) => {
-            let page = client_page(request, state, &login, &target).await?;
+            let page = client_page(visit, &target).await?;
             let mistake = Some(failed.to_string());
             let mut answer = render(&ClientPage { mistake, ..page });
             *answer.status_mut() = failed.status_code();
@@ -196,7 +175,7 @@ async fn act(
         OperatorAction::EndSession => "/clients".to_owned(),
         _ => path_of(&target),
     };
-    Ok(answered(request, state, &page, done_words(action, done)))
+    Ok(visit.answered(&page, done_words(action, done)))
 }
 
 /// Returns the sentence about an action that is done.
@@ -220,20 +199,18 @@ fn done_words(action: OperatorAction, done: ActionDone) -> String {
 
 /// Errors: a final action is not confirmed, or the broker refuses.
 async fn confirm_and_act(
-    state: &State,
-    login: &LoggedIn,
+    operator: &Operator,
     target: &ClientTarget,
     form: &ActionForm,
     action: OperatorAction,
 ) -> Result<ActionDone, NoPage> {
     if is_final(action) {
-        let (detail, _) = find(state, state.running()?, target).await?;
+        let (detail, _) = find(&operator.state, operator.state.running()?, target).await?;
         if form.confirm != shown(&detail.row.client_id) {
             return Err(NoPage::NotConfirmed);
         }
     }
-    let note = note_of(Some(form.note.clone()))?;
-    Ok(carry_out(state, &login.caller, target, action, &note).await?)
+    Ok(carry_out(operator, target, action).await?)
 }
 
 /// Returns true if nothing can undo an action.

@@ -6,32 +6,76 @@ use crate::admin::browser_login::{self, is_of_own_page, login_of_cookie};
 use crate::admin::cookies::login_cookie_of;
 use crate::admin::failed::Failed;
 use crate::admin::logins::LoggedIn;
-use crate::admin::request::caller;
+use crate::admin::operator::Operator;
+use crate::admin::request::{caller, parse_query};
 use crate::admin::state::{AdminState, State};
-use actix_web::HttpRequest;
+use actix_web::dev::Payload;
 use actix_web::http::Method;
+use actix_web::{FromRequest, HttpRequest, web};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::future::{Ready, ready};
 
-/// The form of an action: every form has the text of its login.
+/// The request of a login, from which a page is made.
+pub(super) struct Visit {
+    pub(super) request: HttpRequest,
+    pub(super) state: State,
+    pub(super) login: LoggedIn,
+}
+
+/// A form of a page. Every form has the text of its login, which no other site knows.
 #[derive(Deserialize)]
-pub(super) struct ActionForm {
-    pub(super) csrf: String,
+pub(super) struct FilledForm<T> {
+    csrf: String,
+    /// The note for the audit log.
     #[serde(default)]
-    pub(super) confirm: String,
-    /// The way of a redelivery.
-    #[serde(default)]
-    pub(super) by: String,
-    /// The name of a message, and the action on it.
-    #[serde(default)]
-    pub(super) mid: String,
-    #[serde(default)]
-    pub(super) verb: String,
-    #[serde(default)]
-    pub(super) note: String,
+    note: String,
+    #[serde(flatten)]
+    fields: T,
+}
+
+/// A form of a page, as a handler takes it.
+pub(super) type PageForm<T> = web::Form<FilledForm<T>>;
+
+/// The fields of a form that has only the text of its login and a note.
+#[derive(Deserialize)]
+pub(super) struct NoFields {}
+
+impl Visit {
+    /// Returns the visit of a request. Errors: the request has no valid login.
+    pub(super) fn of(request: &HttpRequest) -> Result<Visit, NoPage> {
+        let state = request.app_data::<State>().ok_or(Failed::Unauthorized)?.clone();
+        let login = login_of(request, &state)?;
+        Ok(Visit { request: request.clone(), state, login })
+    }
+
+    /// Reads the query string. Errors: a parameter is unknown, or its value cannot be read.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, Failed> {
+        parse_query(self.request.query_string())
+    }
+
+    /// Returns the operator and the fields of a form. Errors: the form does not come from a page of
+    /// this login.
+    pub(super) fn take<T>(&self, form: PageForm<T>) -> Result<(Operator, T), NoPage> {
+        let FilledForm { csrf, note, fields } = form.into_inner();
+        if !is_of_own_page(&self.request, &self.login, &csrf) {
+            return Err(NoPage::ForeignForm);
+        }
+        Ok((Operator { state: self.state.clone(), caller: self.login.caller.clone(), note }, fields))
+    }
+}
+
+impl FromRequest for Visit {
+    type Error = NoPage;
+    type Future = Ready<Result<Visit, NoPage>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(Visit::of(request))
+    }
 }
 
 /// Returns the login of a request. Errors: the request has no valid login.
-pub(super) fn login_of(request: &HttpRequest, state: &AdminState) -> Result<LoggedIn, NoPage> {
+fn login_of(request: &HttpRequest, state: &AdminState) -> Result<LoggedIn, NoPage> {
     let here = || request.uri().path_and_query().map_or("", |here| here.as_str()).to_owned();
     // The path of a form has no page to go back to.
     let asked =
@@ -81,33 +125,6 @@ impl PageReader {
         match self {
             PageReader::Login(cookie) => login_of_cookie(state, cookie).is_some(),
             PageReader::Caller(caller) => state.still_admits(caller),
-        }
-    }
-}
-
-/// Returns the login of a form. Errors: there is no login, or the form does not come from a page of
-/// this login.
-pub(super) fn login_of_form(
-    request: &HttpRequest,
-    state: &AdminState,
-    csrf: &str,
-) -> Result<LoggedIn, NoPage> {
-    let login = login_of(request, state)?;
-    if is_of_own_page(request, &login, csrf) { Ok(login) } else { Err(NoPage::ForeignForm) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_own_path;
-
-    #[test]
-    fn only_a_path_of_this_site_is_one_to_go_back_to() {
-        for own in ["/", "/clients?prefix=a", "/where?topic=a%2Fb"] {
-            assert!(is_own_path(own), "{own}");
-        }
-        for other in ["", "clients", "//evil", "/\\evil", "https://evil", "/\t/evil", "/a b", "/\u{e9}", "\\"]
-        {
-            assert!(!is_own_path(other), "{other:?}");
         }
     }
 }

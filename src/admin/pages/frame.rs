@@ -1,8 +1,8 @@
 //! The frame of every page: places, the state of the broker, its worst problem, and the pace at which
 //! the page follows the broker.
 
-use super::answer::taken;
 use super::assets::{ICON, SCRIPT, STYLE};
+use super::entry::Visit;
 use super::problems::problems;
 use super::views::{clock_time, count, long};
 use crate::admin::access::{Caller, Scope};
@@ -179,12 +179,8 @@ impl PageFrame {
     }
 
     /// Returns the frame of a page of a login. `place` is the path in the navigation.
-    pub(super) async fn of(
-        request: &HttpRequest,
-        state: &State,
-        login: &LoggedIn,
-        place: &'static str,
-    ) -> PageFrame {
+    pub(super) async fn of(visit: &Visit, place: &'static str) -> PageFrame {
+        let Visit { request, state, login } = visit;
         let here = request.uri().path_and_query().map_or("/", |here| here.as_str()).to_owned();
         let status = match state.observer() {
             // The overview has its own list of all problems.
@@ -199,7 +195,7 @@ impl PageFrame {
             },
         };
         let (theme, pace) = (theme_of(request), pace_of(request));
-        let answer = taken(request, state, &here);
+        let answer = visit.taken(&here);
         PageFrame {
             login: Some(login.into()),
             here,
@@ -212,18 +208,31 @@ impl PageFrame {
     }
 
     /// Returns the frame of the error page. Its place is that of the path.
-    pub(super) async fn of_error(request: &HttpRequest, state: &State, login: &LoggedIn) -> PageFrame {
-        let place = place_of(request.path());
-        let frame = PageFrame::of(request, state, login, place).await;
+    pub(super) async fn of_error(visit: &Visit) -> PageFrame {
+        let frame = PageFrame::of(visit, place_of(visit.request.path())).await;
         // The path of a form has no page to go back to.
-        let here = if request.method() == Method::GET { frame.here } else { "/".to_owned() };
+        let here = if visit.request.method() == Method::GET { frame.here } else { "/".to_owned() };
         PageFrame { here, ..frame }
+    }
+
+    /// Returns the text that every form of the page has; empty without a login.
+    pub(super) fn csrf(&self) -> &str {
+        self.login.as_ref().map_or("", |login| &login.csrf)
+    }
+
+    /// Returns true if the login may act on clients and messages.
+    pub(super) fn may_act(&self) -> bool {
+        self.scope() >= Scope::Operator
+    }
+
+    /// Returns the scope of the login; that of a viewer without one.
+    pub(super) fn scope(&self) -> Scope {
+        self.login.as_ref().map_or(Scope::Viewer, |login| login.scope)
     }
 
     /// Returns the path and name of each place that the login may see.
     pub(super) fn places(&self) -> Vec<(&'static str, &'static str)> {
-        let scope = self.login.as_ref().map_or(Scope::Viewer, |login| login.scope);
-        let seen = PLACES.into_iter().filter(|(_, _, needed)| *needed <= scope);
+        let seen = PLACES.into_iter().filter(|(_, _, needed)| *needed <= self.scope());
         seen.map(|(path, name, _)| (path, name)).collect()
     }
 

@@ -1,7 +1,7 @@
 //! The login page: a user with a password, a token of `homing admin-token`, or a code of
 //! `homing ctl dashboard` begins a login.
 
-use super::entry::{ActionForm, is_own_path, login_of_form};
+use super::entry::{NoFields, PageForm, Visit, is_own_path};
 use super::frame::{PageFrame, theme_of};
 use super::page::{PageResult, render};
 use crate::admin::access::Caller;
@@ -149,10 +149,10 @@ fn begin(
     see_with_cookie(if is_own_path(to) { to } else { "/" }, &login_cookie(state, &cookie))
 }
 
-pub(super) async fn log_out(request: HttpRequest, state: State, form: web::Form<ActionForm>) -> PageResult {
-    login_of_form(&request, &state, &form.csrf)?;
-    if let Some(cookie) = login_cookie_of(&request) {
-        state.logins().end(clock::now(), cookie);
+pub(super) async fn log_out(visit: Visit, form: PageForm<NoFields>) -> PageResult {
+    visit.take(form)?;
+    if let Some(cookie) = login_cookie_of(&visit.request) {
+        visit.state.logins().end(clock::now(), cookie);
     }
-    Ok(see_with_cookie("/login", &ended_login_cookie(&state)))
+    Ok(see_with_cookie("/login", &ended_login_cookie(&visit.state)))
 }

@@ -2,11 +2,9 @@
 
 use crate::admin::failed::Failed;
 use crate::admin::names::SessionPlace;
-use crate::admin::request::read_query;
 use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::operators::query::SessionName;
-use actix_web::HttpRequest;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -50,17 +48,6 @@ impl ClientTarget {
         let SessionPlace { shard, id } = state.process().session(reference).ok_or(Failed::NoSuchClient)?;
         let (session, shown) = (SessionName::At(id), reference.to_owned());
         Ok(ClientTarget { session, shown, shard: Some(shard.into()) })
-    }
-
-    /// Reads the target of a request that has no parameter but `ref`. Errors: there is another
-    /// parameter, or the `ref` is invalid or of another process.
-    pub(crate) fn of_request(
-        request: &HttpRequest,
-        client_id: &str,
-        state: &AdminState,
-    ) -> Result<ClientTarget, Failed> {
-        let OneParameters { reference } = read_query(request)?;
-        ClientTarget::read(client_id, reference.as_deref(), state)
     }
 
     /// Returns the number of the session's shard.

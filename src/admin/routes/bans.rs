@@ -3,15 +3,12 @@
 use super::config::Disconnected;
 use super::json_answer::JsonAnswer;
 use crate::admin::access::Scope;
-use crate::admin::audit::arguments;
 use crate::admin::client_files::{FileAction, content, edit};
-use crate::admin::commands::note_parameter;
 use crate::admin::credentials::end_text;
 use crate::admin::credentials::token_command::lifetime;
 use crate::admin::failed::Failed;
-use crate::admin::request::{
-    Asker, DurationText, NoteParameters, cursor_to, limit_of, note_of, place_of, read_body,
-};
+use crate::admin::operator::{Operator, OperatorRequest};
+use crate::admin::request::{DurationText, cursor_to, limit_of, place_of, read_body};
 use crate::admin::state::State;
 use crate::auth::ban_file::BanLine;
 use crate::broker::file_edits::{ClientFile, NotEdited};
@@ -44,7 +41,6 @@ pub(crate) struct UnbanParameters {
     /// it.
     #[schema(example = "test-*")]
     value: String,
-    note: Option<String>,
 }
 
 /// The bans, in the order of the file.
@@ -133,13 +129,7 @@ pub(crate) async fn list(asked: Query<BanParameters>, state: State) -> JsonAnswe
 }
 
 /// Bans, and disconnects whom the ban concerns. A ban of the same kind and value is replaced.
-pub(crate) async fn add(
-    caller: Asker,
-    body: Bytes,
-    asked: Query<NoteParameters>,
-    state: State,
-) -> JsonAnswer<BansChanged> {
-    let note = asked.into_inner().note()?;
+pub(crate) async fn add(body: Bytes, request: OperatorRequest) -> JsonAnswer<BansChanged> {
     let BanOrder { kind, value, lasts } = read_body(&body, r#"{"kind": "client", "value": "test-*"}"#)?;
     let lasts = lasts.as_deref().map(lifetime).transpose();
     let lasts = lasts.map_err(|what| Failed::Parameter(format!("for: {what}")))?;
@@ -156,26 +146,19 @@ pub(crate) async fn add(
     if value.chars().any(char::is_control) || !BanLine::of(&line).is_some_and(is_same) {
         return Err(Failed::Parameter(format!("value is {value:?}, which no line of the file can have")));
     }
-    change(&state, &caller, ("ban", line.clone()), &note, (kind.to_owned(), value), Some(line)).await
+    change(&request.operator, ("ban", line.clone()), (kind.to_owned(), value), Some(line)).await
 }
 
 /// Removes a ban.
-pub(crate) async fn remove(
-    caller: Asker,
-    asked: Query<UnbanParameters>,
-    state: State,
-) -> JsonAnswer<BansChanged> {
-    let UnbanParameters { kind, value, note } = asked.into_inner();
-    let (note, target) = (note_of(note)?, format!("{kind} {value}"));
-    change(&state, &caller, ("unban", target), &note, (kind, value), None).await
+pub(crate) async fn remove(request: OperatorRequest<UnbanParameters>) -> JsonAnswer<BansChanged> {
+    let UnbanParameters { kind, value } = request.asked;
+    change(&request.operator, ("unban", format!("{kind} {value}")), (kind, value), None).await
 }
 
 /// Replaces the lines of a kind and a value by `line`, or removes them.
 async fn change(
-    state: &State,
-    caller: &Asker,
+    operator: &Operator,
     (action, target): (&'static str, String),
-    note: &str,
     (kind, value): (String, String),
     line: Option<String>,
 ) -> JsonAnswer<BansChanged> {
@@ -190,9 +173,8 @@ async fn change(
         let new: String = kept.chain(line).map(|line| format!("{line}\n")).collect();
         Ok(Zeroizing::new(new.into_bytes()))
     };
-    let arguments = arguments(&[note_parameter(note)]);
     let (file, mode, needed) = (ClientFile::Bans, ReloadMode::Apply, Scope::Operator);
-    let what = FileAction { file, mode, needed, action, target, arguments };
-    let edited = edit(state, caller, what, Box::new(change)).await?;
+    let what = FileAction { file, mode, needed, action, target, parameter: None };
+    let edited = edit(operator, what, Box::new(change)).await?;
     Ok(Json(BansChanged { disconnected: Disconnected::of(&edited.disconnected) }))
 }

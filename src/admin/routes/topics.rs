@@ -4,6 +4,7 @@ use super::json_answer::{JsonAnswer, done};
 use super::whereabouts::{DroppedMessage, GroupRow, SubscriberRow};
 use crate::admin::commands;
 use crate::admin::failed::Failed;
+use crate::admin::operator::OperatorRequest;
 use crate::admin::payloads::{self, PayloadPermit, PayloadView};
 use crate::admin::queries::by_filter::{shared_groups, subscribers};
 use crate::admin::queries::delayed::dropped as dropped_messages;
@@ -12,7 +13,7 @@ use crate::admin::queries::sessions::find;
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::queries::waits::until;
 use crate::admin::queries::whereabouts::{receivers, wanted};
-use crate::admin::request::{Asker, cursor_to, limit_of, note_of, place_of};
+use crate::admin::request::{Asker, cursor_to, limit_of, place_of};
 use crate::admin::rows::refused::RefusedRow;
 use crate::admin::state::{AdminState, State};
 use crate::clock;
@@ -86,7 +87,6 @@ pub(crate) struct DeleteParameters {
     /// The topic name.
     #[schema(example = "pumps/7/set", required = true)]
     topic: Option<String>,
-    note: Option<String>,
 }
 
 /// The subscribers.
@@ -223,13 +223,9 @@ pub(crate) async fn retained(
 
 /// Deletes the retained message of a topic.
 pub(crate) async fn delete_retained(
-    caller: Asker,
-    asked: Query<DeleteParameters>,
-    state: State,
+    OperatorRequest { operator, asked }: OperatorRequest<DeleteParameters>,
 ) -> Result<HttpResponse, Failed> {
-    let DeleteParameters { topic, note } = asked.into_inner();
-    let topic = topic.unwrap_or_default();
-    done(commands::delete_retained(&state, &caller, &topic, &note_of(note)?).await)
+    done(commands::delete_retained(&operator, &asked.topic.unwrap_or_default()).await)
 }
 
 /// Lists the last dropped messages and refused requests, the newest first.

@@ -3,12 +3,11 @@
 use super::config::Disconnected;
 use super::json_answer::JsonAnswer;
 use crate::admin::access::Scope;
-use crate::admin::audit::arguments;
 use crate::admin::client_files::{FileAction, content, edit};
-use crate::admin::commands::note_parameter;
 use crate::admin::failed::Failed;
+use crate::admin::operator::OperatorRequest;
 use crate::admin::problem_kind::ProblemKind;
-use crate::admin::request::{Asker, NoteParameters, limit_of, read_body};
+use crate::admin::request::{limit_of, read_body};
 use crate::admin::state::State;
 use crate::auth::passwd::edit::PasswordLines;
 use crate::auth::passwd::{HashChoice, hash_as, is_user_name};
@@ -146,13 +145,11 @@ const fn word(kind: HashKind) -> &'static str {
 
 /// Adds a user, or changes its password.
 pub(crate) async fn set(
-    caller: Asker,
     name: Path<String>,
     body: Bytes,
-    asked: Query<NoteParameters>,
-    state: State,
+    request: OperatorRequest,
 ) -> JsonAnswer<UserChanged> {
-    let note = asked.into_inner().note()?;
+    let OperatorRequest { operator, .. } = request;
     let UserOrder { password, hash } = read_body(&body, r#"{"password": "sesame"}"#)?;
     let (password, name) = (Zeroizing::new(password), checked(name)?);
     let choice = match hash {
@@ -161,7 +158,7 @@ pub(crate) async fn set(
         HashWord::Scram => HashChoice::Scram,
     };
     // A hash takes 20 ms and 19 MiB: one at a time, on a thread for such work.
-    let turn = state.password_turn().await.ok_or(Failed::Busy)?;
+    let turn = operator.state.password_turn().await.ok_or(Failed::Busy)?;
     let hash = move || {
         // The work goes on if the caller goes.
         let _turn = turn;
@@ -176,26 +173,20 @@ pub(crate) async fn set(
         seen.store(lines.set(&user, &hash), Ordering::Relaxed);
         Ok(text_of(&lines))
     };
-    let edited = edit(&state, &caller, action("set_user", name, &note), Box::new(change)).await?;
+    let edited = edit(&operator, action("set_user", name), Box::new(change)).await?;
     let disconnected = Disconnected::of(&edited.disconnected);
     Ok(Json(UserChanged { added: added.load(Ordering::Relaxed), disconnected }))
 }
 
 /// Removes a user.
-pub(crate) async fn remove(
-    caller: Asker,
-    name: Path<String>,
-    asked: Query<NoteParameters>,
-    state: State,
-) -> JsonAnswer<UserChanged> {
-    let note = asked.into_inner().note()?;
+pub(crate) async fn remove(name: Path<String>, request: OperatorRequest) -> JsonAnswer<UserChanged> {
     let name = name.into_inner();
     let user = name.clone();
     let change = move |content: &[u8]| {
         let mut lines = PasswordLines::parse(FilePath::new(FILE), content)?;
         if lines.remove(&user) { Ok(text_of(&lines)) } else { Err(NotEdited::NoEntry) }
     };
-    let edited = edit(&state, &caller, action("remove_user", name, &note), Box::new(change)).await?;
+    let edited = edit(&request.operator, action("remove_user", name), Box::new(change)).await?;
     Ok(Json(UserChanged { added: false, disconnected: Disconnected::of(&edited.disconnected) }))
 }
 
@@ -210,9 +201,9 @@ fn checked(name: Path<String>) -> Result<String, Failed> {
     )))
 }
 
-fn action(action: &'static str, target: String, note: &str) -> FileAction {
+fn action(action: &'static str, target: String) -> FileAction {
     let (file, mode, needed) = (ClientFile::Passwords, ReloadMode::Apply, Scope::Admin);
-    FileAction { file, mode, needed, action, target, arguments: arguments(&[note_parameter(note)]) }
+    FileAction { file, mode, needed, action, target, parameter: None }
 }
 
 fn text_of(lines: &PasswordLines) -> Zeroizing<Vec<u8>> {

@@ -8,14 +8,13 @@ pub(in crate::admin::routes) mod body_schema;
 mod words;
 
 use crate::admin::access::Scope;
+use crate::admin::operator::NOTE;
 use crate::admin::pages::docs;
 use crate::admin::pages::entry::PageReader;
 use crate::admin::pages::page::PageResult;
 use crate::admin::problem::ProblemAnswer;
-use crate::admin::request::NOTE;
 use crate::admin::routes::ROUTES;
 use crate::admin::routes::api_route::{ApiRoute, Content, RouteAnswer, Taken};
-use crate::admin::state::State;
 use actix_web::web::ReqData;
 use actix_web::{HttpRequest, HttpResponse};
 use body_schema::{BodySchema, one_line};
@@ -38,8 +37,8 @@ pub(crate) async fn document() -> HttpResponse {
 }
 
 /// Answers with the description as a page.
-pub(crate) async fn page(request: HttpRequest, reader: ReqData<PageReader>, state: State) -> PageResult {
-    docs::page(&request, &reader, &state, description()).await
+pub(crate) async fn page(request: HttpRequest, reader: ReqData<PageReader>) -> PageResult {
+    docs::page(&request, &reader, description()).await
 }
 
 /// The parameters of an operation, with the places of their values in another answer.
