@@ -117,10 +117,12 @@ impl<T: DeserializeOwned> OperatorRequest<T> {
         let (note, others): (Vec<&str>, Vec<&str>) = request.query_string().split('&').partition(is_note);
         let NoteParameter { note } = parse_query(&note.join("&"))?;
         let asked = parse_query(&others.join("&")).map_err(|failed| match failed.to_string() {
-            unknown if unknown.starts_with("unknown field") => {
-                Failed::Parameter(format!("{unknown}; every action takes note, too"))
+            // serde knows the other parameters alone.
+            what if what.ends_with("there are no fields") => {
+                Failed::Parameter(what.replace("there are no fields", "expected `note`"))
             }
-            mistake => Failed::Parameter(mistake),
+            what if what.starts_with("unknown field") => Failed::Parameter(what + " or `note`"),
+            what => Failed::Parameter(what),
         })?;
         let caller = request.extensions().get::<Caller>().cloned().ok_or(Failed::Unauthorized)?;
         let state = request.app_data::<State>().ok_or(Failed::Unauthorized)?.clone();

@@ -1,6 +1,6 @@
 //! The list of clients: its filters, its order, and its place among all that fit.
 
-use super::entry::{PageForm, Visit};
+use super::entry::{SubmittedForm, Visit};
 use super::frame::PageFrame;
 use super::page::{PageResult, or_mistake, render_form};
 use super::views::{ClientView, count, long, shown, view_of};
@@ -117,8 +117,9 @@ pub(super) struct DisconnectForm {
 
 /// Disconnects all clients of a user, a listener or a prefix, and goes back to the list. Their
 /// number is on the page with the form, and their sessions stay, so nothing asks again.
-pub(super) async fn disconnect_all(visit: Visit, form: PageForm<DisconnectForm>) -> PageResult {
-    let (operator, DisconnectForm { user, listener, prefix }) = visit.take(form)?;
+pub(super) async fn disconnect_all(form: SubmittedForm<DisconnectForm>) -> PageResult {
+    let SubmittedForm { visit, operator, fields } = form;
+    let DisconnectForm { user, listener, prefix } = fields;
     let named = [("user", &user), ("listener", &listener), ("prefix", &prefix)];
     let given = named.into_iter().filter(|(_, value)| !value.is_empty());
     let pairs: Vec<String> = given.map(|(name, value)| format!("{name}={}", segment(value))).collect();
@@ -142,7 +143,7 @@ pub(super) async fn list(visit: Visit) -> PageResult {
         Ok(parameters) => match parameters.order() {
             Ok(order) => {
                 let order = order.unwrap_or(SessionOrder::ClientId);
-                sorted_sessions(state, observer, (&parameters, order)).await
+                sorted_sessions(state, (&parameters, order)).await
             }
             Err(mistake) => Err(mistake),
         },

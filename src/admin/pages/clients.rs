@@ -1,7 +1,7 @@
 //! The page of one client, and the actions on it.
 
 use super::client_facts::facts;
-use super::entry::{PageForm, Visit};
+use super::entry::{SubmittedForm, Visit};
 use super::frame::PageFrame;
 use super::page::{NoPage, PageResult, render};
 use super::timeline::TimelineDrawing;
@@ -16,6 +16,7 @@ use crate::admin::rows::client::{Client, OwnSubscriptionRow};
 use crate::admin::rows::refused::RefusedRow;
 use crate::admin::segment::segment;
 use crate::admin::sourced_redelivery::{RuleFact, rule_facts, topic_rules};
+use crate::admin::state::State;
 use crate::operators::client_commands::OperatorAction;
 use crate::operators::query::SessionName;
 use crate::operators::unfinished::{PagePayloads, UnfinishedPage, UnfinishedPart};
@@ -84,7 +85,7 @@ fn target_of(visit: &Visit, client_id: &str) -> Result<ClientTarget, Failed> {
 async fn client_page(visit: &Visit, target: &ClientTarget) -> Result<ClientPage, NoPage> {
     let state = &visit.state;
     let observer = state.running()?;
-    let (detail, socket) = find(state, observer, target).await?;
+    let (detail, socket) = find(state, target).await?;
     let in_flight =
         unfinished(state, target, (UnfinishedPart::InFlight, PagePayloads::Hidden), 0, MESSAGES).await?;
     let queue = unfinished(state, target, (UnfinishedPart::Queue, PagePayloads::Hidden), 0, MESSAGES).await?;
@@ -129,34 +130,33 @@ fn path_of(target: &ClientTarget) -> String {
     }
 }
 
-pub(super) async fn disconnect(visit: Visit, path: Path<String>, form: PageForm<ActionForm>) -> PageResult {
-    act(&visit, &path, form, |_| Ok(OperatorAction::Disconnect)).await
+pub(super) async fn disconnect(path: Path<String>, form: SubmittedForm<ActionForm>) -> PageResult {
+    act(&path, form, |_, _| Ok(OperatorAction::Disconnect)).await
 }
 
-pub(super) async fn redeliver(visit: Visit, path: Path<String>, form: PageForm<ActionForm>) -> PageResult {
-    act(&visit, &path, form, |form| Ok(OperatorAction::Redeliver(redeliver_by(&form.by)?))).await
+pub(super) async fn redeliver(path: Path<String>, form: SubmittedForm<ActionForm>) -> PageResult {
+    act(&path, form, |_, form| Ok(OperatorAction::Redeliver(redeliver_by(&form.by)?))).await
 }
 
-pub(super) async fn end(visit: Visit, path: Path<String>, form: PageForm<ActionForm>) -> PageResult {
-    act(&visit, &path, form, |_| Ok(OperatorAction::EndSession)).await
+pub(super) async fn end(path: Path<String>, form: SubmittedForm<ActionForm>) -> PageResult {
+    act(&path, form, |_, _| Ok(OperatorAction::EndSession)).await
 }
 
 /// Skips or parks a message.
-pub(super) async fn on_message(visit: Visit, path: Path<String>, form: PageForm<ActionForm>) -> PageResult {
-    act(&visit, &path, form, |form| message_action(&visit.state, &form.verb, &form.mid)).await
+pub(super) async fn on_message(path: Path<String>, form: SubmittedForm<ActionForm>) -> PageResult {
+    act(&path, form, |state, form| message_action(state, &form.verb, &form.mid)).await
 }
 
 /// Acts on a client. A final action needs the client identifier in full in the form. Of an
 /// identifier that is too long for that, the form has the first 256 characters.
 async fn act(
-    visit: &Visit,
     client_id: &str,
-    form: PageForm<ActionForm>,
-    action: impl FnOnce(&ActionForm) -> Result<OperatorAction, Failed>,
+    form: SubmittedForm<ActionForm>,
+    action: impl FnOnce(&State, &ActionForm) -> Result<OperatorAction, Failed>,
 ) -> PageResult {
-    let (operator, form) = visit.take(form)?;
-    let target = target_of(visit, client_id)?;
-    let outcome = match action(&form) {
+    let SubmittedForm { visit, operator, fields: form } = form;
+    let target = target_of(&visit, client_id)?;
+    let outcome = match action(&visit.state, &form) {
         Ok(action) => confirm_and_act(&operator, &target, &form, action).await.map(|done| (action, done)),
         Err(mistake) => Err(mistake.into()),
     };
@@ -164,7 +164,7 @@ async fn act(
         Ok(done) => done,
         // The page shows the form again, and says why nothing is done.
         Err(failed) => {
-            let page = client_page(visit, &target).await?;
+            let page = client_page(&visit, &target).await?;
             let mistake = Some(failed.to_string());
             let mut answer = render(&ClientPage { mistake, ..page });
             *answer.status_mut() = failed.status_code();
@@ -205,7 +205,7 @@ async fn confirm_and_act(
     action: OperatorAction,
 ) -> Result<ActionDone, NoPage> {
     if is_final(action) {
-        let (detail, _) = find(&operator.state, operator.state.running()?, target).await?;
+        let (detail, _) = find(&operator.state, target).await?;
         if form.confirm != shown(&detail.row.client_id) {
             return Err(NoPage::NotConfirmed);
         }

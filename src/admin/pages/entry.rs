@@ -11,10 +11,12 @@ use crate::admin::request::{caller, parse_query};
 use crate::admin::state::{AdminState, State};
 use actix_web::dev::Payload;
 use actix_web::http::Method;
-use actix_web::{FromRequest, HttpRequest, web};
+use actix_web::web::Form;
+use actix_web::{Error, FromRequest, HttpRequest};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::future::{Ready, ready};
+use std::pin::Pin;
 
 /// The request of a login, from which a page is made.
 pub(super) struct Visit {
@@ -23,9 +25,16 @@ pub(super) struct Visit {
     pub(super) login: LoggedIn,
 }
 
-/// A form of a page. Every form has the text of its login, which no other site knows.
+/// A form of a page of this login, by which an operator acts.
+pub(super) struct SubmittedForm<T> {
+    pub(super) visit: Visit,
+    pub(super) operator: Operator,
+    pub(super) fields: T,
+}
+
+/// A form as a browser sends it. Every form has the text of its login, which no other site knows.
 #[derive(Deserialize)]
-pub(super) struct FilledForm<T> {
+struct SentForm<T> {
     csrf: String,
     /// The note for the audit log.
     #[serde(default)]
@@ -33,9 +42,6 @@ pub(super) struct FilledForm<T> {
     #[serde(flatten)]
     fields: T,
 }
-
-/// A form of a page, as a handler takes it.
-pub(super) type PageForm<T> = web::Form<FilledForm<T>>;
 
 /// The fields of a form that has only the text of its login and a note.
 #[derive(Deserialize)]
@@ -53,16 +59,6 @@ impl Visit {
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, Failed> {
         parse_query(self.request.query_string())
     }
-
-    /// Returns the operator and the fields of a form. Errors: the form does not come from a page of
-    /// this login.
-    pub(super) fn take<T>(&self, form: PageForm<T>) -> Result<(Operator, T), NoPage> {
-        let FilledForm { csrf, note, fields } = form.into_inner();
-        if !is_of_own_page(&self.request, &self.login, &csrf) {
-            return Err(NoPage::ForeignForm);
-        }
-        Ok((Operator { state: self.state.clone(), caller: self.login.caller.clone(), note }, fields))
-    }
 }
 
 impl FromRequest for Visit {
@@ -71,6 +67,26 @@ impl FromRequest for Visit {
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         ready(Visit::of(request))
+    }
+}
+
+impl<T: DeserializeOwned + 'static> FromRequest for SubmittedForm<T> {
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<SubmittedForm<T>, Error>>>>;
+
+    /// Reads the form, and then looks up its login. Errors: the form cannot be read, there is no
+    /// login, or the form does not come from a page of it.
+    fn from_request(request: &HttpRequest, body: &mut Payload) -> Self::Future {
+        let (form, request) = (Form::<SentForm<T>>::from_request(request, body), request.clone());
+        Box::pin(async move {
+            let SentForm { csrf, note, fields } = form.await?.into_inner();
+            let visit = Visit::of(&request)?;
+            if !is_of_own_page(&request, &visit.login, &csrf) {
+                return Err(NoPage::ForeignForm.into());
+            }
+            let (state, caller) = (visit.state.clone(), visit.login.caller.clone());
+            Ok(SubmittedForm { visit, operator: Operator { state, caller, note }, fields })
+        })
     }
 }
 

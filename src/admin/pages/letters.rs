@@ -1,7 +1,7 @@
 //! The pages of the stored dead letters, and the actions on them.
 
 use super::confirm::{ConfirmQuestion, ask, is_confirmed};
-use super::entry::{PageForm, Visit};
+use super::entry::{SubmittedForm, Visit};
 use super::frame::PageFrame;
 use super::page::{PageResult, or_mistake, render, render_form};
 use super::views::{bytes, link_of, long, shown};
@@ -178,8 +178,8 @@ pub(super) async fn one(visit: Visit, path: Path<String>) -> PageResult {
 }
 
 /// Publishes the message of a letter again.
-pub(super) async fn republish(visit: Visit, path: Path<String>, form: PageForm<LetterForm>) -> PageResult {
-    let (operator, form) = visit.take(form)?;
+pub(super) async fn republish(path: Path<String>, form: SubmittedForm<LetterForm>) -> PageResult {
+    let SubmittedForm { visit, operator, fields: form } = form;
     let to = republish_to(&form.to)?;
     let command = |place| MessageCommand::Republish(place, to);
     let done = command_on_letter(&operator, ("republish", &path), command).await;
@@ -197,8 +197,8 @@ fn letter_answer(visit: &Visit, done: Result<(), Failed>, said: &'static str) ->
 }
 
 /// Deletes a letter, once the operator has confirmed it.
-pub(super) async fn delete(visit: Visit, path: Path<String>, form: PageForm<LetterForm>) -> PageResult {
-    let (operator, form) = visit.take(form)?;
+pub(super) async fn delete(path: Path<String>, form: SubmittedForm<LetterForm>) -> PageResult {
+    let SubmittedForm { visit, operator, fields: form } = form;
     if !is_confirmed(&form.confirm) {
         permit(&visit.login.caller, Scope::Operator)?;
         let letter = match find_letter(&visit.state, &path).await {

@@ -1,7 +1,7 @@
 //! The login page: a user with a password, a token of `homing admin-token`, or a code of
 //! `homing ctl dashboard` begins a login.
 
-use super::entry::{NoFields, PageForm, Visit, is_own_path};
+use super::entry::{NoFields, SubmittedForm, is_own_path};
 use super::frame::{PageFrame, theme_of};
 use super::page::{PageResult, render};
 use crate::admin::access::Caller;
@@ -149,8 +149,8 @@ fn begin(
     see_with_cookie(if is_own_path(to) { to } else { "/" }, &login_cookie(state, &cookie))
 }
 
-pub(super) async fn log_out(visit: Visit, form: PageForm<NoFields>) -> PageResult {
-    visit.take(form)?;
+pub(super) async fn log_out(form: SubmittedForm<NoFields>) -> PageResult {
+    let visit = form.visit;
     if let Some(cookie) = login_cookie_of(&visit.request) {
         visit.state.logins().end(clock::now(), cookie);
     }

@@ -2,7 +2,7 @@
 //! confirmed.
 
 use super::confirm::{ConfirmQuestion, ask, is_confirmed};
-use super::entry::{PageForm, Visit};
+use super::entry::SubmittedForm;
 use super::letters::LettersForm;
 use super::page::PageResult;
 use super::views::{count, in_sentence, shown};
@@ -37,8 +37,8 @@ pub(super) struct ManyForm {
 }
 
 /// Counts the letters, and asks; or acts on them, and says how many it were and how many are left.
-pub(super) async fn act(visit: Visit, form: PageForm<ManyForm>) -> PageResult {
-    let (operator, form) = visit.take(form)?;
+pub(super) async fn act(form: SubmittedForm<ManyForm>) -> PageResult {
+    let SubmittedForm { visit, operator, fields: form } = form;
     let ManyForm { verb, to, confirm, newest, cause, receiver, topic, min_age, max_age } = form;
     let filter = LettersForm { cause, receiver, topic, min_age, max_age, ..LettersForm::default() };
     let (action, done_word, title_word) = match verb.as_str() {

@@ -1,6 +1,6 @@
 //! The page of settings: the values in force, and their reload.
 
-use super::entry::{PageForm, Visit};
+use super::entry::{SubmittedForm, Visit};
 use super::frame::PageFrame;
 use super::page::{NoPage, PageResult, render};
 use super::prose::{Prose, prose};
@@ -104,8 +104,8 @@ pub(super) async fn page(visit: Visit) -> PageResult {
 }
 
 /// Reads the configuration again, or only checks it, and shows the report.
-pub(super) async fn read_again(visit: Visit, form: PageForm<ReloadForm>) -> PageResult {
-    let (operator, form) = visit.take(form)?;
+pub(super) async fn read_again(form: SubmittedForm<ReloadForm>) -> PageResult {
+    let SubmittedForm { visit, operator, fields: form } = form;
     let mode = match form.mode.as_str() {
         "check" => ReloadMode::Check,
         "apply" => ReloadMode::Apply,

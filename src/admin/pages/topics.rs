@@ -1,7 +1,7 @@
 //! The page of topics: receivers, and retained messages.
 
 use super::confirm::{ConfirmQuestion, ask, is_confirmed};
-use super::entry::{PageForm, Visit};
+use super::entry::{SubmittedForm, Visit};
 use super::frame::PageFrame;
 use super::page::{PageResult, or_mistake, render_form};
 use super::subscribers::SubscriberList;
@@ -106,11 +106,10 @@ struct Found {
 
 /// Errors: the filter is invalid, or a shard does not answer.
 async fn find(state: &State, filter: &str, is_topic: bool) -> Result<Found, Failed> {
-    let observer = state.running()?;
     let subscribers = match (filter, is_topic) {
         ("", _) => None,
-        (topic, true) => Some(SubscriberList::of(&receivers(state, observer, topic).await?)),
-        (filter, false) => Some(SubscriberList::of(&subscribers(state, observer, filter).await?)),
+        (topic, true) => Some(SubscriberList::of(&receivers(state, topic).await?)),
+        (filter, false) => Some(SubscriberList::of(&subscribers(state, filter).await?)),
     };
     let found = find_retained(state, topics_of(filter), None, RETAINED).await?;
     let more = !found.is_complete();
@@ -142,8 +141,9 @@ impl RetainedRow {
 }
 
 /// Deletes a retained message, once the operator has confirmed it, and goes back to the page.
-pub(super) async fn delete(visit: Visit, form: PageForm<DeleteForm>) -> PageResult {
-    let (operator, DeleteForm { topic, filter, confirm }) = visit.take(form)?;
+pub(super) async fn delete(form: SubmittedForm<DeleteForm>) -> PageResult {
+    let SubmittedForm { visit, operator, fields } = form;
+    let DeleteForm { topic, filter, confirm } = fields;
     let back = format!("/topics?filter={}", segment(&filter));
     if !is_confirmed(&confirm) {
         permit(&visit.login.caller, Scope::Operator)?;

@@ -1,6 +1,6 @@
 //! The pages of traces, for operators: begin one, all of them, and the steps of one.
 
-use super::entry::{NoFields, PageForm, Visit};
+use super::entry::{NoFields, SubmittedForm, Visit};
 use super::frame::PageFrame;
 use super::page::{PageResult, render, render_form};
 use super::views::{clock_time, count, in_sentence, link_of, long, shown};
@@ -125,8 +125,8 @@ async fn traces(visit: &Visit, form: TracesForm, mistake: Option<String>) -> Htt
 }
 
 /// Begins a trace, and shows it.
-pub(super) async fn begin(visit: Visit, form: PageForm<BeginForm>) -> PageResult {
-    let (operator, form) = visit.take(form)?;
+pub(super) async fn begin(form: SubmittedForm<BeginForm>) -> PageResult {
+    let SubmittedForm { visit, operator, fields: form } = form;
     let given = |text: &str| (!text.is_empty()).then(|| Box::from(text));
     let wish = TraceWish {
         clients: given(&form.client).into_iter().collect(),
@@ -168,8 +168,8 @@ pub(super) async fn one(visit: Visit, path: Path<u64>) -> PageResult {
 }
 
 /// Ends a trace, and goes back to the list.
-pub(super) async fn end(visit: Visit, path: Path<u64>, form: PageForm<NoFields>) -> PageResult {
-    let (operator, NoFields {}) = visit.take(form)?;
+pub(super) async fn end(path: Path<u64>, form: SubmittedForm<NoFields>) -> PageResult {
+    let SubmittedForm { visit, operator, .. } = form;
     let said = match end_trace(&operator, *path).await {
         Ok(()) => format!("Trace {path} has ended, and its steps are deleted."),
         Err(Failed::NoSuchTrace) => format!("Trace {path} is already gone. Nothing was done."),
