@@ -9,7 +9,7 @@ use crate::admin::routes::config::{
     ChangedListener, ConfigAnswer, Disconnected, ReadFile, ReloadAnswer, UnderWay,
 };
 use crate::admin::routes::log_level::LogLevel;
-use crate::config::{KeyChange, KeyInForce, ReloadEffect, Shadowed};
+use crate::config::{KeyChange, ReloadEffect, Shadowed};
 use crate::escape;
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -65,11 +65,16 @@ fn values_table(ConfigAnswer { keys }: ConfigAnswer) -> String {
     if keys.is_empty() {
         return "every key has its built-in default".to_owned();
     }
-    let cells = |row: &KeyInForce| {
-        [text(&row.key), text(&row.value), text(row.effect), text(&row.source), given(&row.pending)]
-    };
-    let columns = [left("key"), left("value"), left("reload"), left("source"), left("after a restart")];
-    table(columns, &keys, cells)
+    table(
+        &keys,
+        [
+            left("key", |row| text(&row.key)),
+            left("value", |row| text(&row.value)),
+            left("reload", |row| text(row.effect)),
+            left("source", |row| text(&row.source)),
+            left("after a restart", |row| given(&row.pending)),
+        ],
+    )
 }
 
 /// Has the configuration read again. Returns the answer.
