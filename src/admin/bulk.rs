@@ -145,8 +145,7 @@ pub(super) async fn disconnect(operator: &Operator, wanted: ConnectionFilter) ->
             let mut from = Some(0);
             while let Some(slot) = from.filter(|_| !done.is_cut) {
                 let query = Query::Sessions { from: slot, most: ROWS, filter: filter.clone() };
-                let QueryAnswer::Sessions(Part { rows, next }) =
-                    ask(&state, observer, shard, query).await?.answer
+                let QueryAnswer::Sessions(Part { rows, next }) = ask(&state, shard, query).await?.answer
                 else {
                     return Err(Failed::Busy);
                 };

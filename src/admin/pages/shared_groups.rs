@@ -30,7 +30,7 @@ struct GroupsPage {
 pub(super) async fn page(visit: Visit) -> PageResult {
     let GroupsForm { cursor } = visit.read()?;
     let from = place_of(cursor.as_deref())?;
-    let found = shared_groups(&visit.state, visit.state.running()?, from, GROUPS).await?;
+    let found = shared_groups(&visit.state, from, GROUPS).await?;
     Ok(render(&GroupsPage {
         frame: PageFrame::of(&visit, "/topics").await,
         groups: found.rows.iter().map(GroupView::of).collect(),

@@ -2,7 +2,6 @@
 
 use crate::admin::failed::Failed;
 use crate::admin::state::{AdminState, CallerTurn};
-use crate::broker::observer::Observer;
 use crate::broker::question::ShardAnswer;
 use crate::operators::query::Query;
 use std::time::Duration;
@@ -13,12 +12,8 @@ const WAIT: Duration = Duration::from_secs(5);
 /// Asks a shard. One question is under way for each shard, whatever the number of callers, and the
 /// shard rests before the next one. So questions never hold up a shard's sockets. Further callers
 /// wait their turn. Errors: too many wait, or the shard does not answer in time.
-pub(crate) async fn ask(
-    state: &AdminState,
-    observer: &Observer,
-    shard: usize,
-    query: Query,
-) -> Result<ShardAnswer, Failed> {
+pub(crate) async fn ask(state: &AdminState, shard: usize, query: Query) -> Result<ShardAnswer, Failed> {
+    let observer = state.running()?;
     let turn = state.turn(shard).await.ok_or(Failed::Busy)?;
     turn.rested().await;
     observer.ask(shard, query).await.map_err(|_| Failed::Busy)

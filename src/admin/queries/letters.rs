@@ -6,7 +6,6 @@ use crate::admin::failed::Failed;
 use crate::admin::names::{letter_name, read_letter_name};
 use crate::admin::request::{DurationText, limit_of};
 use crate::admin::state::AdminState;
-use crate::broker::observer::Observer;
 use crate::clock;
 use crate::mqtt::topic::TopicFilter;
 use crate::operators::letters::LetterFilter;
@@ -124,11 +123,10 @@ async fn of_shard(
     (most, end): (usize, Instant),
     filter: &LetterFilter,
 ) -> Result<Part<Arc<StoredLetter>, LetterPlace>, Failed> {
-    let observer = state.running()?;
     let (mut all, mut before) = (Part::empty(None), before);
     loop {
         let query = Query::Letters { before, most: most - all.rows.len(), filter: filter.clone() };
-        let QueryAnswer::Letters(page) = ask(state, observer, shard, query).await?.answer else {
+        let QueryAnswer::Letters(page) = ask(state, shard, query).await?.answer else {
             return Err(Failed::Busy);
         };
         all.rows.extend(page.rows);
@@ -156,7 +154,7 @@ pub(crate) async fn places_of(
         let (mut places, mut before, mut has_more) = (Vec::new(), newest.map(behind), true);
         while has_more {
             let query = Query::Letters { before, most: ROWS, filter: filter.clone() };
-            let QueryAnswer::Letters(page) = ask(state, observer, shard, query).await?.answer else {
+            let QueryAnswer::Letters(page) = ask(state, shard, query).await?.answer else {
                 return Err(Failed::Busy);
             };
             places.extend(page.rows.iter().map(|letter| letter.place));
@@ -172,9 +170,9 @@ pub(crate) async fn places_of(
 /// if these are all. Ends at `end`.
 pub(super) async fn find_letters(
     state: &AdminState,
-    observer: &Observer,
     (wanted, end): (&Wanted, Instant),
 ) -> Result<(Vec<Arc<StoredLetter>>, bool), Failed> {
+    let observer = state.running()?;
     // The publisher is compared below.
     let topic = wanted.topic.as_ref().map(|topic| topic.text().into());
     let filter = LetterFilter { receiver: wanted.receiver.clone(), topic, ..LetterFilter::default() };
@@ -183,7 +181,7 @@ pub(super) async fn find_letters(
         let (mut before, mut has_more) = (None, true);
         while has_more && letters.len() < ROWS && clock::now() < end {
             let query = Query::Letters { before, most: ROWS, filter: filter.clone() };
-            let QueryAnswer::Letters(page) = ask(state, observer, shard, query).await?.answer else {
+            let QueryAnswer::Letters(page) = ask(state, shard, query).await?.answer else {
                 return Err(Failed::Busy);
             };
             letters.extend(page.rows.into_iter().filter(|letter| wanted.is(&letter.message)));
@@ -206,7 +204,7 @@ pub(crate) async fn find_letter(
     let place = read_letter_name(name).ok_or(Failed::NoSuchMessage)?;
     let observer = state.running()?;
     for shard in 0..observer.shards() {
-        let answer = ask(state, observer, shard, Query::Letter(place)).await?.answer;
+        let answer = ask(state, shard, Query::Letter(place)).await?.answer;
         if let QueryAnswer::Letter(Some(letter)) = answer {
             return Ok((shard, letter));
         }

@@ -216,11 +216,8 @@ pub(super) fn filter_hash(filter: &impl Hash) -> u32 {
 
 /// Asks the shards, one after the other, until the page is full or its time is over. Errors: a
 /// parameter or the cursor is not valid, or a shard does not answer.
-pub(crate) async fn list_sessions(
-    state: &AdminState,
-    observer: &Observer,
-    parameters: &ListParameters,
-) -> Result<Listed, Failed> {
+pub(crate) async fn list_sessions(state: &AdminState, parameters: &ListParameters) -> Result<Listed, Failed> {
+    let observer = state.running()?;
     let (limit, filter) = (parameters.limit()?, parameters.filter(observer)?);
     let by_socket = SocketFilter::of(parameters)?;
     let hash = filter_hash(&(&filter, by_socket));
@@ -234,7 +231,7 @@ pub(crate) async fn list_sessions(
     while let Some(cursor) = at.filter(|_| has_room(rows.len(), bytes) && clock::now().since(started) < PAGE)
     {
         let query = Query::Sessions { from: cursor.slot, most: limit - rows.len(), filter: filter.clone() };
-        let answer = ask(state, observer, usize::from(cursor.shard), query).await?;
+        let answer = ask(state, usize::from(cursor.shard), query).await?;
         let QueryAnswer::Sessions(Part { rows: found, next }) = &answer.answer else { break };
         bytes += found.iter().map(|row| row.client_id.len()).sum::<usize>();
         let shard = usize::from(cursor.shard);
@@ -259,11 +256,11 @@ pub(crate) async fn list_sessions(
 /// no such session, or its shard does not answer.
 pub(crate) async fn find(
     state: &AdminState,
-    observer: &Observer,
     target: &ClientTarget,
 ) -> Result<(SessionDetail, Option<SocketFacts>), Failed> {
+    let observer = state.running()?;
     let query = Query::Session { client: target.session.clone() };
-    let answer = ask(state, observer, target.shard(observer), query).await?;
+    let answer = ask(state, target.shard(observer), query).await?;
     match answer.answer {
         QueryAnswer::Session(Some(mut detail)) => {
             add_oldest_queued(observer, &mut [&mut detail.row]).await;
@@ -286,6 +283,6 @@ pub(crate) async fn oldest_unacknowledged(
     state: &AdminState,
     client_id: &str,
 ) -> Result<Option<Duration>, Failed> {
-    let (detail, _) = find(state, state.running()?, &ClientTarget::client(client_id)).await?;
+    let (detail, _) = find(state, &ClientTarget::client(client_id)).await?;
     Ok(detail.row.oldest.map(|oldest| oldest.age))
 }

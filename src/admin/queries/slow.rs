@@ -22,7 +22,7 @@ pub(crate) async fn slow_deliveries(
     for shard in (0..observer.shards()).filter(|shard| only.is_none_or(|only| only == *shard)) {
         let query =
             Query::SlowDeliveries { topic: topic.map(Into::into), receiver: receiver.map(Into::into), most };
-        let QueryAnswer::SlowDeliveries(rows) = ask(state, observer, shard, query).await?.answer else {
+        let QueryAnswer::SlowDeliveries(rows) = ask(state, shard, query).await?.answer else {
             return Err(Failed::Busy);
         };
         all.extend(rows);

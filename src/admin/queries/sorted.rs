@@ -5,7 +5,6 @@ use super::sessions::{ListParameters, SocketFilter, filter_hash};
 use crate::admin::failed::Failed;
 use crate::admin::listing::ListedRow;
 use crate::admin::state::AdminState;
-use crate::broker::observer::Observer;
 use crate::clock;
 use crate::operators::query::{BYTES, Query, QueryAnswer, SessionFilter};
 use crate::operators::session_order::{RankRange, SessionOrder, SessionRank};
@@ -40,9 +39,9 @@ pub(crate) struct SortedPage {
 /// parameter or the cursor is not valid, or a shard does not answer.
 pub(crate) async fn sorted_sessions(
     state: &AdminState,
-    observer: &Observer,
     (parameters, order): (&ListParameters, SessionOrder),
 ) -> Result<SortedPage, Failed> {
+    let observer = state.running()?;
     let (limit, by_socket) = (parameters.limit()?, SocketFilter::of(parameters)?);
     let filter = by_socket.narrowed(parameters.filter(observer)?);
     let hash = filter_hash(&(&filter, by_socket, order.name()));
@@ -50,7 +49,7 @@ pub(crate) async fn sorted_sessions(
     let mut page = Collector::new(limit, after.transpose()?, order, by_socket);
     let end = clock::now() + TIME;
     for shard in 0..observer.shards() {
-        if !page.take_shard(state, observer, (shard, &filter), end).await? {
+        if !page.take_shard(state, (shard, &filter), end).await? {
             return Ok(page.finish(hash, false));
         }
     }
@@ -83,7 +82,6 @@ impl Collector {
     async fn take_shard(
         &mut self,
         state: &AdminState,
-        observer: &Observer,
         (shard, filter): (usize, &SessionFilter),
         end: Instant,
     ) -> Result<bool, Failed> {
@@ -94,7 +92,7 @@ impl Collector {
             }
             let query =
                 Query::RankedSessions { from: slot, filter: filter.clone(), range: self.asked_range() };
-            let answer = ask(state, observer, shard, query).await?;
+            let answer = ask(state, shard, query).await?;
             let QueryAnswer::RankedSessions(ranked) = &answer.answer else { return Err(Failed::Busy) };
             from = ranked.part.next;
             let rows = ranked.part.rows.iter().map(|(rank, session)| {

@@ -81,7 +81,7 @@ async fn shared(
 /// Searches all sessions. Returns `None` if a shard does not answer, or if the broker starts.
 async fn find(state: &State, mut top: Top) -> Option<FoundClients> {
     let pace = |elapsed| if elapsed < SOON { Duration::ZERO } else { LONG_PAUSE };
-    let is_complete = search(state, state.observer()?, &mut top, pace, TIME).await.ok()?;
+    let is_complete = search(state, &mut top, pace, TIME).await.ok()?;
     let most = top.most();
     let rows = top.sorted();
     Some(FoundClients { has_more: rows.len() >= most || !is_complete, rows })

@@ -6,7 +6,6 @@ use crate::admin::failed::Failed;
 use crate::admin::listing::ListedRow;
 use crate::admin::request::named;
 use crate::admin::state::AdminState;
-use crate::broker::observer::Observer;
 use crate::clock;
 use crate::named_enum::named_enum;
 use crate::operators::query::{Part, Query, QueryAnswer, ROWS, SessionFilter, SessionSummary};
@@ -80,13 +79,13 @@ pub(crate) struct TopSessions {
 /// session: a million take a few seconds.
 pub(crate) async fn top_sessions(
     state: &AdminState,
-    observer: &Observer,
     figure: TopFigure,
     most: usize,
 ) -> Result<TopSessions, Failed> {
+    let observer = state.running()?;
     let _turn = search_turn(state).await?;
     let mut top = Top::new(figure, most, SessionFilter::default());
-    let is_complete = search(state, observer, &mut top, |_| Duration::ZERO, TIME).await?;
+    let is_complete = search(state, &mut top, |_| Duration::ZERO, TIME).await?;
     let mut rows = top.sorted();
     add_oldest_queued(observer, &mut rows.iter_mut().map(|row| &mut row.session).collect::<Vec<_>>()).await;
     Ok(TopSessions { rows, is_complete })
@@ -97,11 +96,11 @@ pub(crate) async fn top_sessions(
 /// session was looked at.
 pub(super) async fn search(
     state: &AdminState,
-    observer: &Observer,
     top: &mut Top,
     pace: impl Fn(Duration) -> Duration,
     time: Duration,
 ) -> Result<bool, Failed> {
+    let observer = state.running()?;
     let started = clock::now();
     for shard in 0..observer.shards() {
         let mut from = Some(0);
@@ -111,7 +110,7 @@ pub(super) async fn search(
                 return Ok(false);
             }
             let query = Query::Sessions { from: slot, most: ROWS, filter: top.filter(elapsed) };
-            let answer = ask(state, observer, shard, query).await?;
+            let answer = ask(state, shard, query).await?;
             let elapsed = clock::now().since(started);
             let QueryAnswer::Sessions(Part { rows: found, next }) = &answer.answer else { break };
             for session in found {

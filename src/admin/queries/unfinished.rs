@@ -31,7 +31,7 @@ pub(crate) async fn unfinished(
 ) -> Result<FoundPage, Failed> {
     let observer = state.running()?;
     let query = Query::Unfinished { client: target.session.clone(), part, payloads, from, most };
-    match ask(state, observer, target.shard(observer), query).await?.answer {
+    match ask(state, target.shard(observer), query).await?.answer {
         QueryAnswer::Unfinished(Some(mut page)) => {
             let read = match observer.store() {
                 Some(store) => read_back(store, &mut page, (part, payloads)).await,

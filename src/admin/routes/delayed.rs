@@ -63,7 +63,7 @@ pub(crate) async fn list(asked: Query<DelayedParameters>, state: State) -> JsonA
     };
     let behind = asked.cursor.as_ref().map(behind).transpose()?;
     let end = clock::now() + TIME;
-    let found = list_delayed(&state, state.running()?, topic.as_ref(), (behind, limit), end).await?;
+    let found = list_delayed(&state, topic.as_ref(), (behind, limit), end).await?;
     let name = |shard, place| state.process().delayed_name(shard, place);
     let row = |row: &DelayedRow| DelayedMessage {
         id: name(row.shard, row.place),

@@ -153,7 +153,6 @@ pub(crate) async fn subscriptions(
     asked: Query<SubscriptionParameters>,
     state: State,
 ) -> JsonAnswer<SubscriptionsAnswer> {
-    let observer = state.running()?;
     let found = match asked.into_inner() {
         SubscriptionParameters { matches: Some(topic), filter: None, client: None } => {
             if has_wildcard(&topic) {
@@ -162,10 +161,10 @@ pub(crate) async fn subscriptions(
                 );
                 return Err(Failed::Parameter(what));
             }
-            receivers(&state, observer, &topic).await?
+            receivers(&state, &topic).await?
         }
         SubscriptionParameters { matches: None, filter: Some(filter), client: None } => {
-            subscribers(&state, observer, &filter).await?
+            subscribers(&state, &filter).await?
         }
         SubscriptionParameters { matches: None, filter: None, client: Some(client) } => {
             return of_client(&state, &client).await;
@@ -183,7 +182,7 @@ pub(crate) async fn subscriptions(
 }
 
 async fn of_client(state: &AdminState, client: &str) -> JsonAnswer<SubscriptionsAnswer> {
-    let (detail, _) = find(state, state.running()?, &ClientTarget::client(client)).await?;
+    let (detail, _) = find(state, &ClientTarget::client(client)).await?;
     let complete = detail.subscriptions.len() == detail.row.subscriptions;
     let filters = detail.subscriptions.into_iter().map(|own| own.filter).collect();
     let row = SubscriberRow::of_client(client, detail.row.presence(), filters);
@@ -194,7 +193,7 @@ async fn of_client(state: &AdminState, client: &str) -> JsonAnswer<Subscriptions
 pub(crate) async fn groups(asked: Query<GroupParameters>, state: State) -> JsonAnswer<GroupsAnswer> {
     let limit = limit_of(asked.limit, 100, ROWS)?;
     let from = place_of(asked.cursor.as_deref())?;
-    let found = shared_groups(&state, state.running()?, from, limit).await?;
+    let found = shared_groups(&state, from, limit).await?;
     let shared_groups = found.rows.iter().map(GroupRow::of).collect();
     Ok(Json(GroupsAnswer { shared_groups, next: found.next.map(cursor_to) }))
 }
@@ -231,7 +230,7 @@ pub(crate) async fn delete_retained(
 /// Lists the last dropped messages and refused requests, the newest first.
 pub(crate) async fn dropped(asked: Query<TopicParameters>, state: State) -> JsonAnswer<DroppedMessages> {
     let wanted = wanted(asked.topic.as_deref(), None, None)?;
-    let found = dropped_messages(&state, state.running()?, &wanted).await?;
+    let found = dropped_messages(&state, &wanted).await?;
     Ok(Json(DroppedMessages {
         dropped: found.drops.iter().map(DroppedMessage::of).collect(),
         without_topic: found.without_topic.iter().map(DroppedMessage::of).collect(),
