@@ -3,21 +3,23 @@
 //! Every family has its HELP and TYPE lines once, followed by its samples. Names and label names
 //! come from this program. Label values are escaped, whatever they hold.
 
+use crate::named_enum::named_enum;
 use crate::time::histogram::{Distribution, bound_ms};
 use std::fmt::{Display, Write};
 
 /// The content type of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The type of a family of metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Only grows, and begins at 0 with the process. The name ends in `_total`.
-    Counter,
-    /// May grow and shrink.
-    Gauge,
-    /// Counts durations below bounds. The name ends in `_seconds`.
-    Histogram,
+named_enum! {
+    /// The type of a family of metrics.
+    pub enum Kind {
+        /// Only grows, and begins at 0 with the process. The name ends in `_total`.
+        Counter = "counter",
+        /// May grow and shrink.
+        Gauge = "gauge",
+        /// Counts durations below bounds. The name ends in `_seconds`.
+        Histogram = "histogram",
+    }
 }
 
 /// A text that grows by families.
@@ -40,13 +42,8 @@ impl MetricsText {
     }
 
     fn begin(&mut self, kind: Kind, family: String, help: &str) -> &mut MetricsText {
-        let word = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        };
         // Writing to a string cannot fail.
-        let _ = write!(self.text, "# HELP {family} {help}\n# TYPE {family} {word}\n");
+        let _ = write!(self.text, "# HELP {family} {help}\n# TYPE {family} {kind}\n");
         self.family = family;
         self
     }

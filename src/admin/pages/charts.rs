@@ -87,19 +87,6 @@ fn time_of(end: u64, span: Span, group: usize, groups: usize) -> String {
     time
 }
 
-/// Returns the name of a figure.
-fn name(figure: HistoryFigure) -> &'static str {
-    match figure {
-        HistoryFigure::Connections => "connections",
-        HistoryFigure::Received => "messages in",
-        HistoryFigure::Sent => "messages out",
-        HistoryFigure::Queued => "queued",
-        HistoryFigure::InFlight => "in flight",
-        HistoryFigure::Dropped => "dropped",
-        HistoryFigure::Cpu => "CPU (of one core)",
-    }
-}
-
 /// Returns a value with its unit; a dash where nobody looked.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts, which are not negative")]
 fn text(figure: HistoryFigure, value: f32) -> String {
@@ -143,7 +130,7 @@ impl Chart {
             (!value.is_nan()).then(title)
         });
         Chart {
-            name: name(figure),
+            name: figure.name(),
             now: text(figure, values.last().copied().unwrap_or(f32::NAN)),
             words: highest.map_or_else(
                 || "no figure yet".to_owned(),

@@ -13,6 +13,7 @@ use crate::admin::readiness::BrokerReadiness;
 use crate::admin::state::State;
 use crate::broker::observer::Observer;
 use crate::clock;
+use crate::named_enum::{Named, named_enum};
 use crate::time::Instant;
 use actix_web::HttpRequest;
 use actix_web::http::Method;
@@ -122,31 +123,19 @@ pub(super) struct WorstProblem {
     pub(super) link: Option<String>,
 }
 
-/// The colours of a page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Theme {
-    /// As the system has them.
-    #[default]
-    System,
-    Dark,
-    Light,
+named_enum! {
+    /// The colours of a page.
+    #[derive(Default)]
+    pub(super) enum Theme {
+        /// As the system has them.
+        #[default]
+        System = "system",
+        Dark = "dark",
+        Light = "light",
+    }
 }
 
 impl Theme {
-    /// Returns the colours of a name; those of the system for any other text.
-    pub(super) fn of(name: &str) -> Theme {
-        let all = [Theme::System, Theme::Dark, Theme::Light];
-        all.into_iter().find(|theme| theme.name() == name).unwrap_or_default()
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Theme::System => "system",
-            Theme::Dark => "dark",
-            Theme::Light => "light",
-        }
-    }
-
     /// Returns the name, if it is not that of the system.
     pub(super) fn chosen(self) -> Option<&'static str> {
         (self != Theme::System).then(|| self.name())
@@ -154,11 +143,7 @@ impl Theme {
 
     /// Returns the name of the colours that follow at the switch.
     pub(super) fn next(self) -> &'static str {
-        match self {
-            Theme::System => "dark",
-            Theme::Dark => "light",
-            Theme::Light => "system",
-        }
+        Theme::ALL[(self as usize + 1) % Theme::ALL.len()].name()
     }
 }
 
@@ -251,7 +236,7 @@ impl PageFrame {
 
 /// Returns the colours that the cookie of a request asks for.
 pub(super) fn theme_of(request: &HttpRequest) -> Theme {
-    theme_cookie_of(request).map_or(Theme::System, Theme::of)
+    theme_cookie_of(request).and_then(Theme::of_name).unwrap_or_default()
 }
 
 impl Status {

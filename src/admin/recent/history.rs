@@ -3,6 +3,7 @@
 //! The history is made of the figures that the shards report anyway, and of the processor time of
 //! the process. It begins with the process. Prometheus keeps more.
 
+use crate::named_enum::named_enum;
 use crate::time::Instant;
 use std::array;
 use std::collections::VecDeque;
@@ -20,36 +21,27 @@ pub(in crate::admin) enum FigureKind {
     Growth,
 }
 
-/// A figure of the history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::admin) enum HistoryFigure {
-    /// Clients that are connected.
-    Connections,
-    /// PUBLISH packets that came.
-    Received,
-    /// PUBLISH packets that were sent.
-    Sent,
-    /// Messages in queues.
-    Queued,
-    /// Messages that were sent and not acknowledged to the end.
-    InFlight,
-    /// Messages that a receiver will not get.
-    Dropped,
-    /// Processor time of the process: 1 is one core.
-    Cpu,
+named_enum! {
+    /// A figure of the history, with the name of its chart.
+    pub(in crate::admin) enum HistoryFigure {
+        /// Clients that are connected.
+        Connections = "connections",
+        /// PUBLISH packets that came.
+        Received = "messages in",
+        /// PUBLISH packets that were sent.
+        Sent = "messages out",
+        /// Messages in queues.
+        Queued = "queued",
+        /// Messages that were sent and not acknowledged to the end.
+        InFlight = "in flight",
+        /// Messages that a receiver will not get.
+        Dropped = "dropped",
+        /// Processor time of the process: 1 is one core.
+        Cpu = "CPU (of one core)",
+    }
 }
 
 impl HistoryFigure {
-    pub(in crate::admin) const ALL: [HistoryFigure; 7] = [
-        HistoryFigure::Connections,
-        HistoryFigure::Received,
-        HistoryFigure::Sent,
-        HistoryFigure::Queued,
-        HistoryFigure::InFlight,
-        HistoryFigure::Dropped,
-        HistoryFigure::Cpu,
-    ];
-
     /// Returns the way of the figure to a point.
     pub(in crate::admin) fn kind(self) -> FigureKind {
         match self {

@@ -14,6 +14,7 @@ use crate::auth::ban_file::BanLine;
 use crate::broker::file_edits::{ClientFile, NotEdited};
 use crate::broker::reload::ReloadMode;
 use crate::clock::unix_millis;
+use crate::named_enum::named_enum;
 use actix_web::web::{Bytes, Json, Query};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -67,14 +68,14 @@ pub(crate) struct BanRow {
     pub(crate) until_unix_ms: Option<u64>,
 }
 
-/// The kind of a ban.
-#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum BanKind {
-    Client,
-    User,
-    Address,
-    Serial,
+named_enum! {
+    /// The kind of a ban.
+    pub(super) enum BanKind {
+        Client = "client",
+        User = "user",
+        Address = "address",
+        Serial = "serial",
+    }
 }
 
 /// A new ban.
@@ -97,17 +98,6 @@ pub(crate) struct BanOrder {
 #[derive(Deserialize, Serialize, ToSchema)]
 pub(crate) struct BansChanged {
     pub(crate) disconnected: Disconnected,
-}
-
-impl BanKind {
-    const fn word(self) -> &'static str {
-        match self {
-            BanKind::Client => "client",
-            BanKind::User => "user",
-            BanKind::Address => "address",
-            BanKind::Serial => "serial",
-        }
-    }
 }
 
 /// Lists the bans in pages.
@@ -134,7 +124,7 @@ pub(crate) async fn add(body: Bytes, request: OperatorRequest) -> JsonAnswer<Ban
     let lasts = lasts.as_deref().map(lifetime).transpose();
     let lasts = lasts.map_err(|what| Failed::Parameter(format!("for: {what}")))?;
     let until = lasts.map(|time| end_text(unix_millis() + 1_000 * time.as_secs()));
-    let kind = kind.word();
+    let kind = kind.name();
     let mut line = format!("{kind} {value}");
     if let Some(until) = &until {
         line = format!("{line} until {until}");

@@ -73,17 +73,7 @@ pub(crate) struct UserOrder {
     /// `argon2id` for people, `scram` for random secrets and for SCRAM-SHA-256, or `pbkdf2` for
     /// mosquitto.
     #[serde(default)]
-    hash: HashWord,
-}
-
-/// The kind of a hash.
-#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum HashWord {
-    #[default]
-    Argon2id,
-    Pbkdf2,
-    Scram,
+    hash: HashChoice,
 }
 
 /// A user that was changed.
@@ -126,21 +116,13 @@ async fn all(state: &State) -> Result<(PathBuf, bool, Vec<UserRow>), Failed> {
         // One at a time, also if callers go, because the file may have a million users.
         let _turn = turn;
         let file = PasswordFile::parse(&read.path, &read.content).map_err(|error| error.lines())?;
-        let row = |(name, kind): (&str, HashKind)| UserRow { name: name.to_owned(), hash: word(kind).into() };
+        let row =
+            |(name, kind): (&str, HashKind)| UserRow { name: name.to_owned(), hash: kind.name().into() };
         let mut users: Vec<UserRow> = file.entries().map(row).collect();
         users.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         Ok((read.path, read.is_in_force, users))
     };
     web::block(parse).await.map_err(|_| Failed::Busy)?.map_err(Failed::Mistakes)
-}
-
-const fn word(kind: HashKind) -> &'static str {
-    match kind {
-        HashKind::Argon2 => "argon2id",
-        HashKind::Pbkdf2 => "pbkdf2",
-        HashKind::Scram => "scram",
-        HashKind::Sha512 => "sha512",
-    }
 }
 
 /// Adds a user, or changes its password.
@@ -150,13 +132,8 @@ pub(crate) async fn set(
     request: OperatorRequest,
 ) -> JsonAnswer<UserChanged> {
     let OperatorRequest { operator, .. } = request;
-    let UserOrder { password, hash } = read_body(&body, r#"{"password": "sesame"}"#)?;
+    let UserOrder { password, hash: choice } = read_body(&body, r#"{"password": "sesame"}"#)?;
     let (password, name) = (Zeroizing::new(password), checked(name)?);
-    let choice = match hash {
-        HashWord::Argon2id => HashChoice::Argon2id,
-        HashWord::Pbkdf2 => HashChoice::Pbkdf2,
-        HashWord::Scram => HashChoice::Scram,
-    };
     // A hash takes 20 ms and 19 MiB: one at a time, on a thread for such work.
     let turn = operator.state.password_turn().await.ok_or(Failed::Busy)?;
     let hash = move || {

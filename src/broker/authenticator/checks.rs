@@ -95,16 +95,13 @@ impl ChainPlace {
 
 impl CheckCost {
     /// The number of places.
-    pub(super) const KINDS: usize = 5;
+    pub(super) const KINDS: usize = HashKind::ALL.len() + 1;
 
     /// Returns the place of the kind of work in a list of averages.
     pub(super) fn place(self) -> usize {
         match self {
-            CheckCost::Hash(HashCost { kind: HashKind::Sha512, .. }) => 0,
-            CheckCost::Hash(HashCost { kind: HashKind::Pbkdf2, .. }) => 1,
-            CheckCost::Hash(HashCost { kind: HashKind::Argon2, .. }) => 2,
-            CheckCost::Hash(HashCost { kind: HashKind::Scram, .. }) => 3,
-            CheckCost::Token => 4,
+            CheckCost::Hash(cost) => cost.kind as usize,
+            CheckCost::Token => HashKind::ALL.len(),
         }
     }
 
