@@ -168,7 +168,7 @@ fn listener(observer: &Observer, label: &str) -> Result<Box<str>, Failed> {
 
 /// The part of a filter that only a socket answers: who holds the oldest unacknowledged message,
 /// and the address of the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct SocketFilter {
     holder: Option<Holder>,
     network: Option<IpNet>,
@@ -196,7 +196,7 @@ impl SocketFilter {
 
     /// Returns true if each session is wanted, whatever its socket.
     pub(super) fn admits_all(self) -> bool {
-        self == SocketFilter { holder: None, network: None }
+        self == SocketFilter::default()
     }
 
     pub(super) fn admits(self, socket: Option<&SocketFacts>) -> bool {

@@ -91,9 +91,9 @@ pub(crate) struct TopClients {
 /// Lists the sessions that come first by a figure.
 pub(crate) async fn top(asked: Query<TopParameters>, state: State) -> JsonAnswer<TopClients> {
     let (figure, limit) = (TopFigure::read(&asked.by)?, limit_of(asked.limit, 10, TOP)?);
-    let found = top_sessions(&state, figure, limit).await?;
-    let clients = found.rows.iter().map(|row| Client::of_row(&state, row));
-    Ok(Json(TopClients { clients: clients.collect(), complete: found.is_complete }))
+    let (rows, complete) = top_sessions(&state, figure, limit).await?;
+    let clients = rows.iter().map(|row| Client::of_row(&state, row)).collect();
+    Ok(Json(TopClients { clients, complete }))
 }
 
 /// Returns true if a request asks for [`top`], and not for the client `top`.
