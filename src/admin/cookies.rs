@@ -9,7 +9,6 @@ use super::state::{AdminState, State};
 use actix_web::http::header::{COOKIE, LOCATION, SET_COOKIE};
 use actix_web::{HttpRequest, HttpResponse};
 
-/// Returns the name of the cookie of a login.
 fn login_cookie_name(scheme: Scheme, port: u16) -> String {
     let prefix = match scheme {
         Scheme::Http => "",

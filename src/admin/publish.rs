@@ -22,7 +22,6 @@ const TIME: Duration = Duration::from_secs(8);
 /// The rest before a shard that was busy is asked again.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// A message to publish.
 #[derive(Debug)]
 pub(super) struct OutgoingMessage {
     pub(super) topic: String,

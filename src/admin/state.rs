@@ -42,7 +42,6 @@ pub(super) struct AdminState {
     observer: OnceLock<Observer>,
     /// Empty until clients can connect.
     checks: OnceLock<DoctorChecks>,
-    /// The thread of the checks.
     checking: FileThread,
     /// The thread that changes the file of credentials.
     changing: FileThread,
@@ -289,7 +288,6 @@ impl AdminState {
         self.last_request.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Returns the counts of requests.
     pub(super) fn requests(&self) -> &RequestCounts {
         &self.requests
     }
@@ -304,7 +302,6 @@ impl AdminState {
         &self.history
     }
 
-    /// Returns the addresses of the interface.
     pub(super) fn addresses(&self) -> &[SocketAddr] {
         &self.bound
     }
@@ -337,7 +334,6 @@ impl AdminState {
         })
     }
 
-    /// Returns the logins of the pages.
     pub(super) fn logins(&self) -> &PageLogins {
         &self.logins
     }
@@ -347,12 +343,10 @@ impl AdminState {
         &self.audit
     }
 
-    /// Returns the traces.
     pub(super) fn traces(&self) -> &Traces {
         &self.traces
     }
 
-    /// Returns the tag of this process.
     pub(super) fn process(&self) -> ProcessTag {
         self.process
     }
@@ -367,7 +361,6 @@ impl AdminState {
         &self.longest_queues
     }
 
-    /// Returns the timeline of redelivery.
     pub(super) fn timeline(&self) -> &Timeline {
         &self.timeline
     }

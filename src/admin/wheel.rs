@@ -58,7 +58,6 @@ pub(super) struct Wheel {
     count: Arc<WheelCount>,
 }
 
-/// Deadlines by kind.
 pub(super) type ByKind = [u64; DeadlineKind::COUNT];
 
 /// The deadlines of some neighbouring buckets.
@@ -123,7 +122,6 @@ impl Wheel {
         self.count.later().iter().map(|keys| u64::from(*keys)).sum()
     }
 
-    /// Returns all deadlines by kind.
     pub(super) fn kinds(&self) -> ByKind {
         let mut kinds = [0; DeadlineKind::COUNT];
         let buckets = self.count.buckets().map(|(_, keys)| keys);

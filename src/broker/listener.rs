@@ -36,10 +36,8 @@ const AT_ONCE: usize = 64;
 /// The rate of log lines about refused connections.
 const LINES: Rate = Rate::per_second(1);
 
-/// A socket that listens.
 #[derive(Debug)]
 pub(super) struct ListeningSocket {
-    /// The socket.
     pub(super) socket: Arc<OwnedFd>,
     /// The file of a Unix socket, which is removed at the end.
     pub(super) file: Option<SocketFile>,
@@ -81,7 +79,6 @@ pub(super) struct AcceptTerms {
     pub(super) handshakes: Option<Handshakes>,
     /// The maximum number of connections of the listener; `usize::MAX` without a limit.
     pub(super) connections: usize,
-    /// The rates of connects.
     pub(super) rates: ConnectRates,
 }
 

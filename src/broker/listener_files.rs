@@ -122,7 +122,6 @@ impl<T> ListenerFiles<T> {
         ListenerFiles { broker: Some(Arc::clone(file)), open: open.collect(), closed: closed.collect() }
     }
 
-    /// Returns the file of the broker.
     pub(super) fn broker(&self) -> Option<&Arc<T>> {
         self.broker.as_ref()
     }
@@ -173,7 +172,6 @@ impl<T> Default for ListenerFiles<T> {
 }
 
 impl<T> From<Arc<T>> for ListenerFiles<T> {
-    /// Returns one file for all listeners.
     fn from(file: Arc<T>) -> ListenerFiles<T> {
         ListenerFiles { broker: Some(file), ..ListenerFiles::default() }
     }

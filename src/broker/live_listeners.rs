@@ -56,7 +56,6 @@ struct AcceptorParts {
     rate: ConnectRate,
 }
 
-/// A listener with its task.
 struct RunningListener {
     ready: ReadyListener,
     task: JoinHandle<()>,

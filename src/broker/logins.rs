@@ -22,7 +22,6 @@ use std::sync::Arc;
 use tracing::warn;
 use zeroize::Zeroizing;
 
-/// The authenticator.
 pub(super) struct Logins {
     authenticator: Authenticator,
 }
@@ -117,7 +116,6 @@ impl Logins {
         self.authenticator.client(reply)
     }
 
-    /// Returns the password files in force.
     pub(super) fn passwords(&self) -> Arc<PasswordFiles> {
         Arc::clone(&self.authenticator.checks().passwords)
     }

@@ -223,7 +223,6 @@ fn expiry_figures(expiry: &ExpiryStatistics) -> Vec<SysFigure> {
     all
 }
 
-/// Returns the counters of the store.
 fn store_figures(store: &WriterStatistics) -> Vec<SysFigure> {
     let counters = [
         ("commits", &store.commits),

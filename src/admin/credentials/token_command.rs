@@ -60,7 +60,6 @@ pub fn run(arguments: &TokenArguments) -> Result<String, CredentialError> {
     NewToken { name: name.to_owned(), scope: *scope, expires: *expires }.make(file)
 }
 
-/// A token that is to be made.
 #[derive(Clone, Debug)]
 pub(in crate::admin) struct NewToken {
     pub(in crate::admin) name: String,

@@ -40,7 +40,6 @@ fn first<T>(messages: &Option<Vec<T>>) -> &[T] {
     &all[..all.len().min(MESSAGES)]
 }
 
-/// Returns a section with its title.
 fn section(title: &str, is_empty: bool, none: &str, table: impl FnOnce() -> String) -> String {
     if is_empty { format!("{title}: {none}") } else { format!("{title}:\n{}", table()) }
 }

@@ -125,7 +125,6 @@ fn token_in(file: &Path) -> Result<String, String> {
 }
 
 impl BrokerEndpoint {
-    /// Returns the Unix socket at this path.
     pub(crate) fn of_socket(path: &Path) -> BrokerEndpoint {
         BrokerEndpoint(EndpointPlace::Socket(path.to_owned()))
     }

@@ -25,7 +25,6 @@ pub(super) struct NoteFlag {
     pub(super) note: Option<String>,
 }
 
-/// Returns a path with the parameters that are given.
 pub(super) fn path_with(path: &str, parameters: &[(&str, &Option<String>)]) -> String {
     let given = parameters.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
     let given: Vec<String> = given.map(|(name, value)| format!("{name}={}", segment(value))).collect();
@@ -53,7 +52,6 @@ pub(super) fn act(
     request(broker, method, &noted(path, note))
 }
 
-/// Returns a path with the note of an action.
 pub(super) fn noted(path: &str, NoteFlag { note }: &NoteFlag) -> String {
     let Some(note) = note else { return path.to_owned() };
     let joint = if path.contains('?') { '&' } else { '?' };

@@ -140,7 +140,6 @@ pub(super) fn listing(
     }
 }
 
-/// Returns a value as the text of a cell.
 pub(super) fn text(value: impl Display) -> String {
     escape::visible(&value.to_string())
 }
@@ -185,7 +184,6 @@ pub(super) fn payload_column(has_any: bool) -> &'static str {
     if has_any { "payload" } else { "" }
 }
 
-/// Returns clients as a table.
 fn clients_table(rows: Vec<Client>) -> String {
     table(
         &rows,
@@ -223,13 +221,11 @@ pub(super) fn verdicts(found: Whereabouts) -> String {
     }
 }
 
-/// Returns shared groups as a table.
 pub(super) fn groups_table(rows: Vec<GroupRow>) -> String {
     let filter = |row: &GroupRow| name(&row.filter, TOPIC);
     table(&rows, [left("group and filter", filter), right("members", |row| text(row.members))])
 }
 
-/// Returns listeners as a table.
 pub(super) fn listeners_table(Listeners { listeners }: Listeners) -> String {
     let tls = |row: &ListenerRow| match (row.tls, row.mtls) {
         (true, true) => "mutual".to_owned(),
@@ -249,7 +245,6 @@ pub(super) fn listeners_table(Listeners { listeners }: Listeners) -> String {
     )
 }
 
-/// Returns slow deliveries as a table.
 pub(super) fn slow_table(SlowAnswer { deliveries }: SlowAnswer) -> String {
     if deliveries.is_empty() {
         return "no delivery took more than a second within the last hour".to_owned();
@@ -266,7 +261,6 @@ pub(super) fn slow_table(SlowAnswer { deliveries }: SlowAnswer) -> String {
     )
 }
 
-/// Returns retained messages as a table.
 pub(super) fn retained_table(RetainedMessages { retained, complete, .. }: RetainedMessages) -> String {
     let has_payloads = retained.iter().any(|row| row.payload.is_some());
     let out = table(
@@ -288,7 +282,6 @@ pub(super) fn retained_table(RetainedMessages { retained, complete, .. }: Retain
     }
 }
 
-/// Returns delayed messages as a table.
 pub(super) fn delayed_table(DelayedMessages { delayed, next }: DelayedMessages) -> String {
     let out = table(
         &delayed,
@@ -303,7 +296,6 @@ pub(super) fn delayed_table(DelayedMessages { delayed, next }: DelayedMessages) 
     if next.is_none() { out } else { format!("{out}\nthere are more; raise --limit") }
 }
 
-/// Returns actions of operators as a table.
 pub(super) fn audit_table(Audit { actions }: Audit) -> String {
     table(
         &actions,
@@ -318,7 +310,6 @@ pub(super) fn audit_table(Audit { actions }: Audit) -> String {
     )
 }
 
-/// Returns delivery objectives as a table.
 pub(super) fn objectives_table(ObjectivesAnswer { objectives }: ObjectivesAnswer) -> String {
     if objectives.is_empty() {
         return "no objectives; [[slo]] of the configuration sets them".to_owned();

@@ -40,7 +40,6 @@ pub(super) fn run(
     print.answer(found["messages"].take(), text)
 }
 
-/// Returns unfinished messages as a table.
 fn messages_table(rows: &[UnfinishedRow]) -> String {
     let topic = |row: &UnfinishedRow| match &row.message {
         Some(message) => name(&message.topic, TOPIC),

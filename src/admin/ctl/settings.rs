@@ -60,7 +60,6 @@ pub(super) fn run(
     }
 }
 
-/// Returns the values in force as a table.
 fn values_table(ConfigAnswer { keys }: ConfigAnswer) -> String {
     if keys.is_empty() {
         return "every key has its built-in default".to_owned();

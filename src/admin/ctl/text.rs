@@ -65,7 +65,6 @@ fn put(out: &mut String, value: &Value, depth: usize) {
     }
 }
 
-/// Returns a value on one line.
 fn short(value: &Value) -> String {
     match value {
         Value::String(text) => escape::visible(text),
@@ -99,12 +98,10 @@ enum Side {
     Right,
 }
 
-/// Returns a column of texts.
 pub(super) const fn left<R>(name: &'static str, cell: fn(&R) -> String) -> TextColumn<R> {
     TextColumn { name, side: Side::Left, cell }
 }
 
-/// Returns a column of numbers.
 pub(super) const fn right<R>(name: &'static str, cell: fn(&R) -> String) -> TextColumn<R> {
     TextColumn { name, side: Side::Right, cell }
 }

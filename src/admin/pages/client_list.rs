@@ -40,7 +40,6 @@ struct ClientsPage {
     may_disconnect: bool,
 }
 
-/// A client in the list.
 struct ListedClient {
     view: ClientView,
     /// The state, and for how long.
@@ -64,7 +63,6 @@ const COLUMNS: [(&str, &str, Option<SessionOrder>); 10] = [
     ("where it is", "", None),
 ];
 
-/// The head of a column.
 struct ColumnHead {
     name: &'static str,
     class: &'static str,

@@ -122,7 +122,6 @@ async fn client_page(visit: &Visit, target: &ClientTarget) -> Result<ClientPage,
     })
 }
 
-/// Returns the path of the page of a client.
 fn path_of(target: &ClientTarget) -> String {
     match &target.session {
         SessionName::Client(client_id) => format!("/clients/{}", segment(client_id)),

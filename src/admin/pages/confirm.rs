@@ -18,7 +18,6 @@ pub(super) struct ConfirmQuestion {
     pub(super) fields: Vec<(&'static str, String)>,
     /// The note that was written so far.
     pub(super) note: String,
-    /// The words of the button.
     pub(super) button: &'static str,
     /// The page to go back to.
     pub(super) back: String,

@@ -32,7 +32,6 @@ struct OperationView {
     answers: Vec<AnswerView>,
 }
 
-/// A parameter of an operation.
 struct ParameterView {
     name: String,
     /// Its place: `path`, `query` or `header`.

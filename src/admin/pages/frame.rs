@@ -108,7 +108,6 @@ pub(super) struct Status {
     pub(super) kinds: Vec<&'static str>,
 }
 
-/// A figure with its name.
 pub(super) struct PageFigure {
     pub(super) name: &'static str,
     /// The name in live updates; empty for none.

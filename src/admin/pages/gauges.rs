@@ -30,7 +30,6 @@ pub(super) struct Gauge {
     pub(super) link: &'static str,
 }
 
-/// An objective of deliveries.
 pub(super) struct ObjectiveState {
     pub(super) name: String,
     /// The name in live updates.

@@ -89,7 +89,6 @@ struct LetterView {
     payload: bool,
 }
 
-/// The form of an action on a letter.
 #[derive(Deserialize)]
 pub(super) struct LetterForm {
     /// The receivers of a republication.

@@ -39,7 +39,6 @@ struct ListPage {
     rows: Vec<Vec<String>>,
 }
 
-/// A column of a table.
 struct PageColumn {
     name: &'static str,
     /// The class of its cells.

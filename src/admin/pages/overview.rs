@@ -54,7 +54,6 @@ impl QueueView {
     }
 }
 
-/// A listener that is open.
 struct ListenerView {
     address: String,
     connections: String,

@@ -82,7 +82,6 @@ pub(crate) async fn unknown(request: HttpRequest) -> PageResult {
     Ok(problem_answer(ProblemKind::NotFound, "there is no such path; /api/v1/docs lists all paths"))
 }
 
-/// The error page.
 #[derive(Template)]
 #[template(path = "error.html", config = "src/admin/askama.toml")]
 struct ErrorPage {
@@ -116,7 +115,6 @@ pub(super) fn render_form(page: &impl Template, mistake: bool) -> HttpResponse {
     answer
 }
 
-/// Returns a page.
 pub(super) fn render(page: &impl Template) -> HttpResponse {
     match page.render() {
         Ok(text) => HttpResponse::Ok().content_type("text/html; charset=utf-8").body(text),

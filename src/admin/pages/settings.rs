@@ -35,7 +35,6 @@ enum SettingsShown {
     Changed,
 }
 
-/// The form of a reload.
 #[derive(Deserialize)]
 pub(super) struct ReloadForm {
     mode: String,

@@ -51,7 +51,6 @@ pub(super) struct Strip {
     pub(super) marks: Vec<StripMark>,
 }
 
-/// A moment in a strip.
 pub(super) struct StripMark {
     pub(super) x: u64,
     pub(super) y: u64,
@@ -59,7 +58,6 @@ pub(super) struct StripMark {
     pub(super) title: String,
 }
 
-/// A moment in the table.
 pub(super) struct MomentRow {
     pub(super) time: String,
     pub(super) name: String,

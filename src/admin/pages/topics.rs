@@ -61,7 +61,6 @@ struct TopicsPage {
     more: bool,
 }
 
-/// A retained message.
 struct RetainedRow {
     /// The first 256 characters of the topic.
     name: String,

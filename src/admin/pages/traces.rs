@@ -92,7 +92,6 @@ struct ShownTrace {
     steps: String,
 }
 
-/// A step of a trace.
 struct ShownStep {
     number: u64,
     time: String,

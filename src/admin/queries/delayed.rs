@@ -16,11 +16,9 @@ use std::ops::Bound;
 /// A delayed message in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct DelayedRow {
-    /// The number of the shard.
     pub(crate) shard: u8,
     /// The place in the shard, with the time at which the message is published.
     pub(crate) place: DelayedPlace,
-    /// The message.
     pub(crate) message: MessageSummary,
 }
 

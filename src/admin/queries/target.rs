@@ -19,7 +19,6 @@ pub(crate) struct OneParameters {
 /// The session that a request is about.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientTarget {
-    /// The session in its shard.
     pub(crate) session: SessionName,
     /// The client identifier, or the `ref` of the request.
     pub(crate) shown: String,
@@ -28,7 +27,6 @@ pub(crate) struct ClientTarget {
 }
 
 impl ClientTarget {
-    /// Returns the session of a client.
     pub(crate) fn client(client_id: &str) -> ClientTarget {
         ClientTarget {
             session: SessionName::Client(client_id.into()),

@@ -67,7 +67,6 @@ pub(super) struct RouteAnswer {
 
 /// The body of an answer.
 pub(super) enum Content {
-    /// JSON with a schema.
     Json(BodySchema),
     /// Text of a content type.
     Text(&'static str),

@@ -100,7 +100,6 @@ pub(crate) struct BansChanged {
     pub(crate) disconnected: Disconnected,
 }
 
-/// Lists the bans in pages.
 pub(crate) async fn list(asked: Query<BanParameters>, state: State) -> JsonAnswer<Bans> {
     let BanParameters { limit, cursor } = asked.into_inner();
     let (limit, from) = (limit_of(limit, 100, PAGE)?, place_of::<usize>(cursor.as_deref())?);
@@ -139,7 +138,6 @@ pub(crate) async fn add(body: Bytes, request: OperatorRequest) -> JsonAnswer<Ban
     change(&request.operator, ("ban", line.clone()), (kind.to_owned(), value), Some(line)).await
 }
 
-/// Removes a ban.
 pub(crate) async fn remove(request: OperatorRequest<UnbanParameters>) -> JsonAnswer<BansChanged> {
     let UnbanParameters { kind, value } = request.asked;
     change(&request.operator, ("unban", format!("{kind} {value}")), (kind, value), None).await

@@ -69,7 +69,6 @@ pub(crate) struct ListenerRow {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SysTree(BTreeMap<String, SysValue>);
 
-/// A value of `$SYS`.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum SysValue {

@@ -85,7 +85,6 @@ pub(crate) async fn make(body: Bytes, request: OperatorRequest) -> Result<HttpRe
     Ok(HttpResponse::Created().json(TokenMade { name, token }))
 }
 
-/// Removes a token.
 pub(crate) async fn remove(name: Path<String>, request: OperatorRequest) -> Result<HttpResponse, Failed> {
     let (action, token) = (("remove_token", name.as_str()), name.clone());
     done(change(&request.operator, action, &[], move |file| remove_token(&file, &token)).await)

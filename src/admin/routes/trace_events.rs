@@ -44,7 +44,6 @@ pub(crate) async fn events(
     Ok(answer)
 }
 
-/// The reader is gone.
 struct ReaderGone;
 
 /// Writes the steps of a trace behind a number until the trace ends, the reader goes, or its token

@@ -41,7 +41,6 @@ pub(crate) struct TraceNumber {
     pub(crate) trace: u64,
 }
 
-/// Begins a trace.
 pub(crate) async fn begin(body: Bytes, request: OperatorRequest) -> Result<HttpResponse, Failed> {
     request.operator.state.running()?;
     let wish: TraceWish = read_body(&body, r#"{"clients": ["app-1"], "for": "5m"}"#)?;

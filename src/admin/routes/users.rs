@@ -84,7 +84,6 @@ pub(crate) struct UserChanged {
     pub(crate) disconnected: Disconnected,
 }
 
-/// Lists the users in pages.
 pub(crate) async fn list(asked: Query<UserParameters>, state: State) -> JsonAnswer<Users> {
     let UserParameters { limit, cursor } = asked.into_inner();
     let limit = limit_of(limit, 100, PAGE)?;
@@ -97,7 +96,6 @@ pub(crate) async fn list(asked: Query<UserParameters>, state: State) -> JsonAnsw
     Ok(Json(Users { file: path.display().to_string(), in_force, count, users, next }))
 }
 
-/// Returns one user.
 pub(crate) async fn one(name: Path<String>, state: State) -> JsonAnswer<UserRow> {
     let (_, _, users) = all(&state).await?;
     users.into_iter().find(|user| user.name == **name).map(Json).ok_or_else(no_such_user)
@@ -155,7 +153,6 @@ pub(crate) async fn set(
     Ok(Json(UserChanged { added: added.load(Ordering::Relaxed), disconnected }))
 }
 
-/// Removes a user.
 pub(crate) async fn remove(name: Path<String>, request: OperatorRequest) -> JsonAnswer<UserChanged> {
     let name = name.into_inner();
     let user = name.clone();

@@ -58,7 +58,6 @@ enum ShardsTold {
     All,
 }
 
-/// One trace.
 #[derive(Debug)]
 pub(super) struct Trace {
     pub(super) number: u64,
@@ -239,7 +238,6 @@ impl TraceBook {
         }
     }
 
-    /// Returns a trace.
     pub(super) fn find(&self, number: u64) -> Option<&Trace> {
         self.traces.iter().find(|trace| trace.number == number)
     }

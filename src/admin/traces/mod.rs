@@ -28,7 +28,6 @@ const CHANNEL: usize = 1_024;
 /// The interval at which the ends of traces are looked for.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The traces.
 #[derive(Debug, Default)]
 pub(super) struct Traces {
     book: Mutex<TraceBook>,
@@ -188,7 +187,6 @@ pub(crate) struct TraceRow {
 }
 
 impl TraceRow {
-    /// Returns the figures of a trace.
     fn of(trace: &Trace) -> TraceRow {
         let now = clock::now();
         TraceRow {

@@ -31,28 +31,23 @@ pub(crate) struct Checks {
     pub(crate) tokens: Option<TokenCheck>,
 }
 
-/// The check of tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenCheck {
     /// The keys and the rules.
     pub(crate) verifier: TokenVerifier,
-    /// The place of the token in CONNECT.
     pub(crate) place: TokenPlace,
 }
 
 /// The place of a token in CONNECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenPlace {
-    /// The password.
     Password,
-    /// The user name.
     UserName,
 }
 
 /// The work of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CheckCost {
-    /// A hash of a password.
     Hash(HashCost),
     /// The signature of a token.
     Token,

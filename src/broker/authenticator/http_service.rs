@@ -31,7 +31,6 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-/// The name of the thread.
 const NAME: &str = "homing-http";
 
 /// Requests that the service works on at once.

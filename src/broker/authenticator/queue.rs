@@ -36,7 +36,6 @@ pub(super) struct AuthJob {
     pub(super) reply: Recipient<Decided>,
 }
 
-/// A login in the queue.
 pub(super) struct QueuedJob {
     pub(super) job: Box<AuthJob>,
     /// The next method.

@@ -182,7 +182,6 @@ impl Wrapped {
         !self.tail.is_empty() || self.layers.is_in_frame()
     }
 
-    /// Returns the codecs.
     pub(super) fn layers(&self) -> &Layers {
         &self.layers
     }

@@ -108,7 +108,6 @@ pub(super) struct EventTopics {
     charge: Charge,
 }
 
-/// The limiters of one client, one for each kind of event.
 type ClientLimiters = [RateLimiter; EventKind::ALL.len()];
 
 /// Bytes of a client's place beside its id, in a table that is half full at the worst.
@@ -140,7 +139,6 @@ impl EventTopics {
         }
     }
 
-    /// Returns the rates.
     pub(super) fn rates(&self) -> EventRates {
         EventRates { per_second: self.overall.limit, per_client: self.per_client.limit }
     }

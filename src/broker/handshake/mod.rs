@@ -56,7 +56,6 @@ pub(crate) struct NewSocket {
     pub(crate) entrance: Arc<Entrance>,
     /// The socket.
     pub(crate) transport: DetachedTransport,
-    /// The address of the peer.
     pub(crate) peer: PeerAddress,
     /// The time of the accept.
     pub(crate) accepted: Instant,
@@ -142,7 +141,6 @@ impl Handshakes {
     }
 }
 
-/// One handshake thread.
 struct HandshakeThread {
     parts: HandshakeParts,
     /// The shard that gets the next socket.

@@ -30,7 +30,6 @@ named_enum! {
 }
 
 impl HandshakeProgress {
-    /// Begins a stage.
     pub(super) fn begin(&self, stage: Stage) {
         self.stage.set(stage);
     }

@@ -34,7 +34,6 @@ pub(crate) struct NewTls {
     set: TlsSet,
     /// The files that the set was read from; `None` if they are as before.
     watch: Option<FileWatch>,
-    /// The changes of each listener that changed.
     pub(crate) changes: Vec<TlsChange>,
 }
 

@@ -131,7 +131,6 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends all of `bytes`.
     async fn send(&self, bytes: &[u8]) -> Result<(), HandshakeRefusal> {
         let mut sent = 0;
         while let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {

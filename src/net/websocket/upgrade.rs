@@ -237,7 +237,6 @@ fn check_request_line(
     }
 }
 
-/// The headers of a request.
 struct Headers<'a, 'b>(&'a [Header<'b>]);
 
 impl<'b> Headers<'_, 'b> {

@@ -108,7 +108,6 @@ const SHARED_PARAMETERS: &[(&str, &str, &str, &str)] = &[
     ("Last-Event-ID", "header", "The id of the last event that the reader has.", ""),
 ];
 
-/// Returns the descriptions of the shared parameters.
 fn shared_parameters() -> Map<String, Value> {
     let described = |(name, place, text, example): &(&str, &str, &str, &str)| {
         let mut parameter = json!({ "name": name, "in": place, "description": text });
@@ -130,7 +129,6 @@ fn shared_parameters() -> Map<String, Value> {
     SHARED_PARAMETERS.iter().map(described).collect()
 }
 
-/// Returns the document.
 fn whole() -> Value {
     let mut document = json!({
         "openapi": "3.1.0",
@@ -184,7 +182,6 @@ fn reference(kind: &str, name: &str) -> Value {
     json!({ "$ref": format!("#/components/{kind}/{name}") })
 }
 
-/// Returns the description of a row.
 fn operation(row: &ApiRoute) -> Value {
     let parts = row.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let mut parameters: Vec<Value> = parts.map(|part| reference("parameters", part)).collect();
