@@ -39,7 +39,7 @@ pub(super) async fn edit(
     operator.permit(what.needed)?;
     let end = clock::now() + CHANGE;
     // A change is made to its end, so those that wait are bounded here.
-    let turn = timeout(CHANGE, operator.state.file_turn()).await;
+    let turn = timeout(CHANGE, operator.state.files.turn()).await;
     let turn = turn.ok().flatten().ok_or(Failed::Busy)?;
     let observer = operator.state.running()?.clone();
     let FileAction { file, mode, action, target, parameter, .. } = what;

@@ -67,7 +67,7 @@ pub(super) fn message_action(
     verb: &str,
     message: &str,
 ) -> Result<OperatorAction, Failed> {
-    let message = state.process().message(message).ok_or(Failed::NoSuchMessage)?;
+    let message = state.process.message(message).ok_or(Failed::NoSuchMessage)?;
     match verb {
         "skip" => Ok(OperatorAction::Skip(message)),
         "park" => Ok(OperatorAction::Park(message)),
@@ -191,8 +191,8 @@ fn words(state: &AdminState, action: OperatorAction) -> (&'static str, Option<Pa
         OperatorAction::Disconnect => ("disconnect", None),
         OperatorAction::EndSession => ("end", None),
         OperatorAction::Redeliver(by) => ("redeliver", Some(("by", by.name().to_owned()))),
-        OperatorAction::Skip(message) => ("skip", Some(("mid", state.process().name_of(message)))),
-        OperatorAction::Park(message) => ("park", Some(("mid", state.process().name_of(message)))),
+        OperatorAction::Skip(message) => ("skip", Some(("mid", state.process.name_of(message)))),
+        OperatorAction::Park(message) => ("park", Some(("mid", state.process.name_of(message)))),
     }
 }
 

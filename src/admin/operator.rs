@@ -80,7 +80,7 @@ impl Operator {
 
     /// Writes a line of the audit log.
     pub(super) fn audit(&self, (action, target): (&'static str, &str), arguments: String, result: String) {
-        self.state.audit().note(&self.caller, &AuditedAction { action, target, arguments, result });
+        self.state.audit.note(&self.caller, &AuditedAction { action, target, arguments, result });
     }
 }
 

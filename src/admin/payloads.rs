@@ -63,7 +63,7 @@ impl<'a> PayloadPermit<'a> {
 
     fn note(&self, target: &str, arguments: String) {
         let action = AuditedAction { action: "view_payload", target, arguments, result: "shown".to_owned() };
-        self.state.audit().note(self.caller, &action);
+        self.state.audit.note(self.caller, &action);
     }
 }
 

@@ -133,7 +133,7 @@ pub(super) async fn publish(
             all => format!("{} published", all.iter().filter(|one| one.is_published()).count()),
         };
         let action = AuditedAction { action: "publish", target: &target, arguments: facts, result };
-        state.audit().note_publish(&caller, &action);
+        state.audit.note_publish(&caller, &action);
         Ok(verdicts)
     })
     .await?

@@ -63,7 +63,7 @@ fn known(request: &HttpRequest) -> Result<Caller, Failed> {
     if let Some(header) = request.headers().get(AUTHORIZATION) {
         let token = header.to_str().ok().and_then(|header| header.strip_prefix("Bearer "));
         let token = token.ok_or(Failed::UnknownToken)?;
-        let caller = state.credentials().caller_of_token(token, clock::unix_millis());
+        let caller = state.credentials.known().caller_of_token(token, clock::unix_millis());
         return Ok(caller.map_err(Failed::from)?.with_origin(origin_of(request)));
     }
     let login = login_of(request, state).ok_or(Failed::Unauthorized)?;

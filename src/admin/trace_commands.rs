@@ -99,7 +99,7 @@ async fn begin_and_note(operator: Operator, order: TraceOrder) -> Result<u64, Fa
     let payload = matches!(order.payloads, TracedPayloads::Shown).then(|| ("payload", "true".to_owned()));
     let target = order.clients.join(", ");
     let arguments = arguments(&[payload, operator.note_parameter(), topics]);
-    let begun = state.traces().begin(state, state.running()?, order).await;
+    let begun = state.traces.begin(state, state.running()?, order).await;
     // A reload since the permit may have found no trace to hide.
     state.hide_traced_payloads();
     let result = begun.as_ref().map_or_else(|_| "refused".to_owned(), |number| format!("trace {number}"));
@@ -115,7 +115,7 @@ pub(super) async fn end_trace(operator: &Operator, number: u64) -> Result<(), Fa
     let work = async move {
         // Nothing is traced before the start of the broker.
         let observer = state.observer().ok_or(Failed::NoSuchTrace)?;
-        state.traces().end(observer, number).await.then_some(()).ok_or(Failed::NoSuchTrace)
+        state.traces.end(observer, number).await.then_some(()).ok_or(Failed::NoSuchTrace)
     };
     operator.act(("end_trace", &number.to_string()), &[], work, |()| "done".to_owned()).await
 }

@@ -12,13 +12,13 @@ impl Visit {
     /// Leads to a page of this interface, which says what happened. `place` is its path and query.
     pub(super) fn answered(&self, place: &str, said: impl Into<String>) -> HttpResponse {
         if let Some(cookie) = login_cookie_of(&self.request) {
-            self.state.logins().tell(clock::now(), cookie, (place, said.into()));
+            self.state.logins.tell(clock::now(), cookie, (place, said.into()));
         }
         see(place)
     }
 
     /// Takes the answer that waits for a page.
     pub(super) fn taken(&self, place: &str) -> Option<String> {
-        self.state.logins().told(clock::now(), login_cookie_of(&self.request)?, place)
+        self.state.logins.told(clock::now(), login_cookie_of(&self.request)?, place)
     }
 }

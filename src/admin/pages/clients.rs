@@ -110,7 +110,7 @@ async fn client_page(visit: &Visit, target: &ClientTarget) -> Result<ClientPage,
         queue: rows(&queue),
         store_error,
         more: in_flight.next.is_some() || queue.next.is_some(),
-        drawing: TimelineDrawing::of(&state.timeline().of_client(&row.client_id)),
+        drawing: TimelineDrawing::of(&state.timeline.of_client(&row.client_id)),
         refused: detail
             .refused
             .iter()

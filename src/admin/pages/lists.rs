@@ -143,7 +143,7 @@ fn plain(name: &str) -> String {
 /// The last actions of operators, for administrators.
 pub(super) async fn audit(visit: Visit) -> PageResult {
     permit(&visit.login.caller, Scope::Admin)?;
-    let rows = visit.state.audit().last(ACTIONS).into_iter().map(|entry| {
+    let rows = visit.state.audit.last(ACTIONS).into_iter().map(|entry| {
         let AuditEntry { unix_ms, who, scope, source, action, target, arguments, result, .. } = entry;
         let who = format!("{who} ({scope})");
         vec![date_time(unix_ms), who, source, plain(&action), target, arguments, plain(&result)]

@@ -77,7 +77,7 @@ pub(super) async fn log_in(request: HttpRequest, state: State, form: web::Form<L
             }
         }
         LoginForm::Token { token, to } => {
-            match state.credentials().caller_of_token(token.trim(), clock::unix_millis()) {
+            match state.credentials.known().caller_of_token(token.trim(), clock::unix_millis()) {
                 Ok(caller) => begin(&request, &state, caller, ("token", &to)),
                 Err(RefusedToken::Unknown) => {
                     let failed = login_attempt::failed(&request, &state, Shown::Secret, "an unknown token");
@@ -100,7 +100,7 @@ pub(super) async fn log_in_by_code(
     form: web::Form<CodeForm>,
 ) -> HttpResponse {
     // No other page may log a browser in.
-    let caller = state.logins().redeem(clock::now(), form.code.trim());
+    let caller = state.logins.redeem(clock::now(), form.code.trim());
     let caller = caller.filter(|caller| is_own_site(&request) && state.still_admits(caller));
     let Some(caller) = caller else {
         let failed = login_attempt::failed(&request, &state, Shown::Secret, "an unknown code");
@@ -152,7 +152,7 @@ fn begin(
 pub(super) async fn log_out(form: SubmittedForm<NoFields>) -> PageResult {
     let visit = form.visit;
     if let Some(cookie) = login_cookie_of(&visit.request) {
-        visit.state.logins().end(clock::now(), cookie);
+        visit.state.logins.end(clock::now(), cookie);
     }
     Ok(see_with_cookie("/login", &ended_login_cookie(&visit.state)))
 }

@@ -97,7 +97,7 @@ pub(super) async fn overview(visit: Visit) -> PageResult {
             .iter()
             .map(|row| QueueView::of(view_of(state, row), row.session.oldest_queued))
             .collect(),
-        charts: Charts::of(state.history(), span),
+        charts: Charts::of(&state.history, span),
         listeners: listeners(observer),
         groups,
     }))

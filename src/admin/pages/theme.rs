@@ -20,5 +20,5 @@ pub(super) async fn change_theme(form: SubmittedForm<ThemeForm>) -> PageResult {
     let SubmittedForm { visit, fields: form, .. } = form;
     let theme = Theme::of_name(&form.theme).unwrap_or_default().name();
     let back = if is_own_path(&form.back) { &form.back } else { "/" };
-    Ok(see_with_cookie(back, &theme_cookie(visit.state.scheme(), theme)))
+    Ok(see_with_cookie(back, &theme_cookie(visit.state.scheme, theme)))
 }

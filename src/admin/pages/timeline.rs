@@ -70,7 +70,7 @@ pub(super) async fn timeline(visit: Visit) -> PageResult {
     let frame = PageFrame::of(&visit, "/redelivery").await;
     let state = &visit.state;
     let dropped = state.observer().map_or(0, |observer| observer.statistics().moments.lost());
-    let drawing = TimelineDrawing::of(&state.timeline().since(0));
+    let drawing = TimelineDrawing::of(&state.timeline.since(0));
     let dropped = (dropped > 0).then(|| count(dropped));
     Ok(render(&TimelinePage { frame, drawing, dropped }))
 }

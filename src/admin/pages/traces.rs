@@ -111,7 +111,7 @@ pub(super) async fn list(visit: Visit) -> PageResult {
 }
 
 async fn traces(visit: &Visit, form: TracesForm, mistake: Option<String>) -> HttpResponse {
-    let listed = visit.state.traces().list();
+    let listed = visit.state.traces.list();
     let is_mistaken = mistake.is_some();
     let page = TracesPage {
         frame: PageFrame::of(visit, "/traces").await,
@@ -151,7 +151,7 @@ pub(super) async fn begin(form: SubmittedForm<BeginForm>) -> PageResult {
 pub(super) async fn one(visit: Visit, path: Path<u64>) -> PageResult {
     permit(&visit.login.caller, Scope::Operator)?;
     let StepsAsked { after } = visit.read()?;
-    let page = |after, most| visit.state.traces().watch(*path, (after, most), Duration::ZERO);
+    let page = |after, most| visit.state.traces.watch(*path, (after, most), Duration::ZERO);
     let facts = page(0, 0).await.ok_or(Failed::NoSuchTrace)?;
     let after = after.unwrap_or_else(|| facts.last.saturating_sub(STEPS));
     let found = page(after, STEPS as usize).await.ok_or(Failed::NoSuchTrace)?;

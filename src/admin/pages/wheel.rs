@@ -30,7 +30,7 @@ struct BarView {
 }
 
 pub(super) async fn wheel(visit: Visit) -> PageResult {
-    let wheel = visit.state.wheel().now(visit.state.running()?).await?;
+    let wheel = visit.state.wheel.now(visit.state.running()?).await?;
     let frame = PageFrame::of(&visit, "/deadlines").await;
     Ok(render(&WheelPage {
         frame,

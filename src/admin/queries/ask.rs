@@ -22,6 +22,6 @@ pub(crate) async fn ask(state: &AdminState, shard: usize, query: Query) -> Resul
 /// Waits for the turn to search all sessions. Errors: too many callers wait, or earlier searches
 /// take too long.
 pub(super) async fn search_turn(state: &AdminState) -> Result<CallerTurn, Failed> {
-    let turn = tokio::time::timeout(WAIT, state.search()).await;
+    let turn = tokio::time::timeout(WAIT, state.searches.turn()).await;
     turn.ok().flatten().ok_or(Failed::Busy)
 }

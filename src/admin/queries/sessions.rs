@@ -274,7 +274,7 @@ pub(crate) async fn find(
 /// Returns the `ref` of a session, which names it in this process.
 pub(crate) fn reference_of(state: &AdminState, shard: usize, id: SessionId) -> String {
     let shard = u8::try_from(shard).unwrap_or(u8::MAX);
-    state.process().session_name(SessionPlace { shard, id })
+    state.process.session_name(SessionPlace { shard, id })
 }
 
 /// Returns the age of the oldest message that a client has not acknowledged; `None` without one.

@@ -40,14 +40,14 @@ const TIME: Duration = Duration::from_mins(1);
 pub(crate) async fn stuck_clients(state: &State) -> Arc<FoundClients> {
     let admits = SessionFilter { connected: Some(true), min_unacked_age: AGE, ..SessionFilter::default() };
     let wanted = (SessionOrder::OldestUnacknowledged, admits);
-    shared(state, AdminState::stuck, (wanted, STUCK)).await
+    shared(state, |state| &state.stuck, (wanted, STUCK)).await
 }
 
 /// Returns the clients with the most queued messages, the longest queue first: five at most. As
 /// old as the result of [`stuck_clients`].
 pub(crate) async fn longest_queues(state: &State) -> Arc<FoundClients> {
     let wanted = (SessionOrder::Queued, SessionFilter { min_queued: 1, ..SessionFilter::default() });
-    shared(state, AdminState::longest_queues, (wanted, QUEUES)).await
+    shared(state, |state| &state.longest_queues, (wanted, QUEUES)).await
 }
 
 /// The order and the filter of a search, and its number of rows at most.

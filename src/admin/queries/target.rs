@@ -43,7 +43,7 @@ impl ClientTarget {
         state: &AdminState,
     ) -> Result<ClientTarget, Failed> {
         let Some(reference) = reference else { return Ok(ClientTarget::client(client_id)) };
-        let SessionPlace { shard, id } = state.process().session(reference).ok_or(Failed::NoSuchClient)?;
+        let SessionPlace { shard, id } = state.process.session(reference).ok_or(Failed::NoSuchClient)?;
         let (session, shown) = (SessionName::At(id), reference.to_owned());
         Ok(ClientTarget { session, shown, shard: Some(shard.into()) })
     }

@@ -67,5 +67,5 @@ async fn read_back(
 
 /// Returns the name of a message in URLs; `None` if it has none.
 pub(crate) fn message_id(state: &AdminState, session: SessionId, row: &UnfinishedMessage) -> Option<String> {
-    row.name.map(|name| state.process().message_name(session, name))
+    row.name.map(|name| state.process.message_name(session, name))
 }

@@ -126,7 +126,7 @@ pub(crate) async fn whereabouts(state: &AdminState, wanted: &Wanted) -> Result<F
     if let Some(publisher) = &wanted.publisher {
         found.publisher = row_of(state, publisher).await?.as_ref().and_then(publisher_waits);
     }
-    let (traced, has_all_traced) = state.traces().fates(wanted).await;
+    let (traced, has_all_traced) = state.traces.fates(wanted).await;
     // Last, because a deleted letter stays in memory for as long as this answer holds it.
     let (letters, has_all_letters) = find_letters(state, (wanted, end)).await?;
     (found.traced, found.letters) = (traced, letters);

@@ -152,6 +152,6 @@ pub(crate) async fn events(
         kind: moment.kind,
         text: moment.text.to_string(),
     };
-    let events = state.timeline().of_client(&client_id).iter().map(|entry| moment(entry)).collect();
+    let events = state.timeline.of_client(&client_id).iter().map(|entry| moment(entry)).collect();
     Ok(Json(ClientEvents { client_id: client_id.into(), events }))
 }

@@ -58,13 +58,13 @@ pub(crate) async fn list(asked: Query<DelayedParameters>, state: State) -> JsonA
     let limit = limit_of(asked.limit, ROWS, ROWS)?;
     let topic = asked.topic.as_deref().map(WantedTopic::read).transpose().map_err(Failed::Parameter)?;
     let behind = |cursor: &String| {
-        let (shard, place) = state.process().delayed(cursor).ok_or(Failed::Cursor)?;
+        let (shard, place) = state.process.delayed(cursor).ok_or(Failed::Cursor)?;
         Ok::<_, Failed>((place, shard))
     };
     let behind = asked.cursor.as_ref().map(behind).transpose()?;
     let end = clock::now() + TIME;
     let found = list_delayed(&state, topic.as_ref(), (behind, limit), end).await?;
-    let name = |shard, place| state.process().delayed_name(shard, place);
+    let name = |shard, place| state.process.delayed_name(shard, place);
     let row = |row: &DelayedRow| DelayedMessage {
         id: name(row.shard, row.place),
         due_in: until(clock::now(), row.place.due),
@@ -77,7 +77,7 @@ pub(crate) async fn list(asked: Query<DelayedParameters>, state: State) -> JsonA
 /// Deletes a delayed message that is in memory. The message is never published.
 pub(crate) async fn delete(path: Path<String>, request: OperatorRequest) -> Result<HttpResponse, Failed> {
     let OperatorRequest { operator, .. } = request;
-    let (shard, place) = operator.state.process().delayed(&path).ok_or(Failed::NoSuchMessage)?;
+    let (shard, place) = operator.state.process.delayed(&path).ok_or(Failed::NoSuchMessage)?;
     let command = (usize::from(shard), MessageCommand::DeleteDelayed(place));
     done(command_on_message(&operator, ("delete_delayed", &path), command).await)
 }

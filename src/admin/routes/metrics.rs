@@ -15,7 +15,7 @@ pub(crate) async fn metrics(request: HttpRequest, state: Data<AdminState>) -> Re
     if !is_local(&request) {
         caller(&request, Scope::Viewer)?;
     }
-    let body = render(state.running()?, state.requests());
+    let body = render(state.running()?, &state.requests);
     Ok(HttpResponse::Ok().content_type(CONTENT_TYPE).body(body))
 }
 

@@ -68,7 +68,7 @@ pub(crate) async fn list(state: State) -> JsonAnswer<Tokens> {
         is_user: entry.is_user,
         ends_unix_ms: entry.ends,
     };
-    Ok(Json(Tokens { tokens: state.credentials().entries().map(row).collect() }))
+    Ok(Json(Tokens { tokens: state.credentials.known().entries().map(row).collect() }))
 }
 
 /// Makes a token. One of the same name is replaced.
@@ -102,11 +102,11 @@ async fn change<T: Send + 'static>(
         let what = "admin.credentials is off; `homing admin-token` makes a file".to_owned();
         Failed::Conflict(ProblemKind::NoFile, what)
     };
-    let file = operator.state.credentials_path().ok_or_else(none)?;
+    let file = operator.state.credentials.path().ok_or_else(none)?;
     let state = operator.state.clone();
     let work = async move {
-        let changed = state.change_credentials(move || change(file)).await;
-        state.look_at_credentials().await;
+        let changed = state.changing.run(move || change(file)).await;
+        state.credentials.look().await;
         changed.map_err(|_| Failed::Unconfirmed)?.map_err(Failed::from)
     };
     operator.act(action, parameters, work, |_| "done".to_owned()).await

@@ -50,7 +50,7 @@ pub(crate) async fn begin(body: Bytes, request: OperatorRequest) -> Result<HttpR
 
 /// Returns all traces without their steps.
 pub(crate) async fn list(state: State) -> JsonAnswer<TraceList> {
-    Ok(Json(state.traces().list()))
+    Ok(Json(state.traces.list()))
 }
 
 /// Returns a trace with its steps behind a number.
@@ -67,7 +67,7 @@ pub(crate) async fn steps(
             Failed::Parameter(format!("wait is {text:?}, and must be a time of at most 8s"))
         })?,
     };
-    let page = state.traces().watch(*path, (after.unwrap_or(0), most), wait).await;
+    let page = state.traces.watch(*path, (after.unwrap_or(0), most), wait).await;
     Ok(Json(page.ok_or(Failed::NoSuchTrace)?))
 }
 

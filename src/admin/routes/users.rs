@@ -108,7 +108,7 @@ fn no_such_user() -> Failed {
 /// Returns the path of the file, if it is in force, and its users by name. A long file is read on
 /// another thread.
 async fn all(state: &State) -> Result<(PathBuf, bool, Vec<UserRow>), Failed> {
-    let turn = state.file_turn().await.ok_or(Failed::Busy)?;
+    let turn = state.files.turn().await.ok_or(Failed::Busy)?;
     let read = content(state, ClientFile::Passwords).await?;
     let parse = move || {
         // One at a time, also if callers go, because the file may have a million users.
@@ -133,7 +133,7 @@ pub(crate) async fn set(
     let UserOrder { password, hash: choice } = read_body(&body, r#"{"password": "sesame"}"#)?;
     let (password, name) = (Zeroizing::new(password), checked(name)?);
     // A hash takes 20 ms and 19 MiB: one at a time, on a thread for such work.
-    let turn = operator.state.password_turn().await.ok_or(Failed::Busy)?;
+    let turn = operator.state.passwords.turn().await.ok_or(Failed::Busy)?;
     let hash = move || {
         // The work goes on if the caller goes.
         let _turn = turn;

@@ -211,7 +211,7 @@ impl TraceRow {
 async fn collect(state: State, mut from: Receiver<TraceStep>) {
     let observer = state.started_observer().await;
     let feed = &observer.statistics().trace_steps;
-    let (traces, mut looked, mut steps) = (state.traces(), clock::now(), Vec::new());
+    let (traces, mut looked, mut steps) = (&state.traces, clock::now(), Vec::new());
     loop {
         match tokio::time::timeout(TICK, from.recv_many(&mut steps, CHANNEL)).await {
             Ok(0) => return,
