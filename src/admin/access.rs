@@ -66,7 +66,6 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Returns the caller with this origin of its request.
     pub(super) fn with_origin(self, origin: Origin) -> Caller {
         Caller { origin, ..self }
     }
@@ -88,7 +87,6 @@ impl Caller {
 pub(super) struct PeerUser(pub(super) u32);
 
 impl PeerUser {
-    /// Returns the caller.
     pub(super) fn caller(self) -> Caller {
         let own = rustix::process::geteuid().as_raw();
         let scope = if self.0 == 0 || self.0 == own { Scope::Admin } else { Scope::Viewer };

@@ -15,10 +15,8 @@ pub(super) const KEPT: usize = 1_000;
 /// Characters of a text of a client or an operator in an entry at most.
 const TEXT: usize = 256;
 
-/// An action and its result.
 #[derive(Clone, Debug)]
 pub(super) struct AuditedAction<'a> {
-    /// The name of the action.
     pub(super) action: &'static str,
     /// The client, topic or other subject of the action.
     pub(super) target: &'a str,

@@ -14,7 +14,7 @@ const CSRF_HEADER: &str = "x-csrf-token";
 
 /// Returns the login of a cookie; `None` if it is unknown or has ended.
 pub(super) fn login_of_cookie(state: &AdminState, cookie: &str) -> Option<LoggedIn> {
-    state.logins().find(clock::now(), cookie).filter(|login| state.still_admits(&login.caller))
+    state.logins.find(clock::now(), cookie).filter(|login| state.still_admits(&login.caller))
 }
 
 /// Returns the login of a request; `None` if it is missing, unknown or has ended.

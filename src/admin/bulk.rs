@@ -1,15 +1,14 @@
 //! Actions of operators on many connections, messages or dead letters, in portions.
 
-use super::access::{Caller, Scope};
-use super::audit::{AuditedAction, Parameter, arguments};
-use super::commands::{complete, note_parameter};
+use super::access::Scope;
+use super::audit::{Parameter, arguments};
 use super::failed::Failed;
 use super::names::{letter_name, read_letter_name};
+use super::operator::Operator;
 use super::queries::ask::ask;
 use super::queries::letters::{LetterParameters, places_of};
 use super::queries::sessions::connected_of;
 use super::queries::target::ClientTarget;
-use super::request::permit;
 use super::state::State;
 use crate::broker::observer::Observer;
 use crate::clock;
@@ -107,16 +106,9 @@ impl ActedSoFar {
     }
 }
 
-/// Drops the present queue of a client, for a caller. Messages in flight stay.
-///
-/// # Errors
-/// The caller's scope is too small, there is no such session, or its shard does not answer.
-pub(super) async fn purge(
-    state: &State,
-    caller: &Caller,
-    target: &ClientTarget,
-    note: &str,
-) -> Result<ManyDone, Failed> {
+/// Drops the present queue of a client. Messages in flight stay. Errors: the caller's
+/// scope is too small, there is no such session, or its shard does not answer.
+pub(super) async fn purge(operator: &Operator, target: &ClientTarget) -> Result<ManyDone, Failed> {
     let of = target.clone();
     let work = async move |state: State, mut done: ActedSoFar| {
         let observer = state.running()?;
@@ -135,33 +127,25 @@ pub(super) async fn purge(
         }
         Ok(done)
     };
-    audited(state, caller, ("purge", &target.shown), &[note_parameter(note)], work).await
+    audited(operator, ("purge", &target.shown), &[], work).await
 }
 
-/// Closes the connections of all clients that a filter admits, for a caller.
-///
-/// # Errors
-/// The caller's scope is too small, the filter admits everybody or names no listener, or a shard
-/// does not answer.
-pub(super) async fn disconnect(
-    state: &State,
-    caller: &Caller,
-    wanted: ConnectionFilter,
-    note: &str,
-) -> Result<ManyDone, Failed> {
-    permit(caller, Scope::Operator)?;
+/// Closes the connections of all clients that a filter admits. Errors: the caller's
+/// scope is too small, the filter admits everybody or names no listener, or a shard does not
+/// answer.
+pub(super) async fn disconnect(operator: &Operator, wanted: ConnectionFilter) -> Result<ManyDone, Failed> {
+    operator.permit(Scope::Operator)?;
     let ConnectionFilter { user, listener, prefix } = wanted;
     let named = [("user", &user), ("listener", &listener), ("prefix", &prefix)];
     let target = words(named)?;
-    let filter = connected_of(state.running()?, user, listener, prefix)?;
+    let filter = connected_of(operator.state.running()?, user, listener, prefix)?;
     let work = async move |state: State, mut done: ActedSoFar| {
         let (observer, end) = (state.running()?, clock::now() + TIME);
         for shard in 0..observer.shards() {
             let mut from = Some(0);
             while let Some(slot) = from.filter(|_| !done.is_cut) {
                 let query = Query::Sessions { from: slot, most: ROWS, filter: filter.clone() };
-                let QueryAnswer::Sessions(Part { rows, next }) =
-                    ask(&state, observer, shard, query).await?.answer
+                let QueryAnswer::Sessions(Part { rows, next }) = ask(&state, shard, query).await?.answer
                 else {
                     return Err(Failed::Busy);
                 };
@@ -172,7 +156,7 @@ pub(super) async fn disconnect(
         }
         Ok(done)
     };
-    audited(state, caller, ("disconnect", &target), &[note_parameter(note)], work).await
+    audited(operator, ("disconnect", &target), &[], work).await
 }
 
 /// The clients that are disconnected. At least one field is given.
@@ -202,28 +186,26 @@ pub(super) struct LetterWish {
     pub(super) confirm: Option<String>,
 }
 
-/// Deletes or republishes the dead letters that a filter admits, for a caller. Without a
+/// Deletes or republishes the dead letters that a filter admits. Without a
 /// confirmation it counts them, and returns the confirmation: the name of the newest one. With it,
-/// no newer letter is touched. The oldest letter of each receiver comes first.
-///
-/// # Errors
-/// The caller's scope is too small, the filter is invalid or empty, the confirmation is invalid, or
-/// a shard does not answer.
+/// no newer letter is touched. The oldest letter of each receiver comes first. Errors: the caller's
+/// scope is too small, the filter is invalid or empty, the confirmation is invalid, or a shard does
+/// not answer.
 pub(super) async fn act_on_letters(
-    state: &State,
-    caller: &Caller,
+    operator: &Operator,
     wish: LetterWish,
     action: LetterAction,
-    note: &str,
 ) -> Result<ManyDone, Failed> {
-    permit(caller, Scope::Operator)?;
+    operator.permit(Scope::Operator)?;
     let target = match wish.filter.words() {
         Ok(_) if wish.all => Err(Failed::Parameter("all has no filter beside it".to_owned())),
         Err(_) if wish.all => Ok("all".to_owned()),
         named => named,
     }?;
     let filter = wish.filter.filter()?;
-    let Some(confirm) = wish.confirm else { return counted(&places_of(state, &filter, None).await?) };
+    let Some(confirm) = wish.confirm else {
+        return counted(&places_of(&operator.state, &filter, None).await?);
+    };
     let newest = read_letter_name(&confirm).ok_or_else(|| {
         Failed::Parameter("confirm is no confirmation; ask without it, and repeat with what comes".to_owned())
     })?;
@@ -245,7 +227,7 @@ pub(super) async fn act_on_letters(
         }
         Ok(done)
     };
-    audited(state, caller, (name, &target), &[to, note_parameter(note)], work).await
+    audited(operator, (name, &target), &[to], work).await
 }
 
 /// Returns the number of letters, and the confirmation to act on them.
@@ -263,10 +245,7 @@ fn counted(all: &[Vec<LetterPlace>]) -> Result<ManyDone, Failed> {
 }
 
 impl LetterParameters {
-    /// Returns the filter as one text.
-    ///
-    /// # Errors
-    /// No filter is given.
+    /// Returns the filter as one text. Errors: no filter is given.
     pub(super) fn words(&self) -> Result<String, Failed> {
         let LetterParameters { cause, receiver, topic, min_age, max_age, .. } = self;
         words([
@@ -279,10 +258,8 @@ impl LetterParameters {
     }
 }
 
-/// Returns the parameters of a filter as one text.
-///
-/// # Errors
-/// None is given. Then everything would be wanted.
+/// Returns the parameters of a filter as one text. Errors: none is given. Then everything would be
+/// wanted.
 fn words<const N: usize>(named: [(&'static str, &Option<String>); N]) -> Result<String, Failed> {
     let given = named.map(|(name, value)| value.as_ref().map(|value| (name, value.clone())));
     if given.iter().all(Option::is_none) {
@@ -292,31 +269,20 @@ fn words<const N: usize>(named: [(&'static str, &Option<String>); N]) -> Result<
     Ok(arguments(&given))
 }
 
-/// Does an action to its end, for a caller, and writes a line of the audit log.
+/// Does an action on many things to its end, and writes a line of the audit log.
 async fn audited(
-    state: &State,
-    caller: &Caller,
-    (action, target): (&'static str, &str),
+    operator: &Operator,
+    action: (&'static str, &str),
     parameters: &[Option<Parameter>],
     work: impl AsyncFnOnce(State, ActedSoFar) -> Result<ActedSoFar, Failed> + 'static,
 ) -> Result<ManyDone, Failed> {
-    permit(caller, Scope::Operator)?;
-    let (arguments, state) = (arguments(parameters), state.clone());
-    let (caller, target) = (caller.clone(), target.to_owned());
-    complete(async move {
-        let done = work(state.clone(), ActedSoFar::default()).await;
-        let result =
-            done.as_ref().map_or_else(|failed| failed.kind().facts().slug.to_owned(), ActedSoFar::words);
-        state.audit().note(&caller, &AuditedAction { action, target: &target, arguments, result });
-        done.map(|done| done.answer())
-    })
-    .await?
+    operator.permit(Scope::Operator)?;
+    let state = operator.state.clone();
+    let work = async move { work(state, ActedSoFar::default()).await };
+    operator.act(action, parameters, work, ActedSoFar::words).await.map(|done| done.answer())
 }
 
 /// Has a shard act on things, in portions, until `end`.
-///
-/// # Errors
-/// The shard does not answer.
 async fn in_portions<T: Copy>(
     (observer, shard): (&Observer, usize),
     things: &[T],

@@ -1,11 +1,10 @@
 //! Changes of the files about clients, with their lines of the audit log.
 
-use super::access::{Caller, Scope};
-use super::audit::AuditedAction;
-use super::commands::complete;
+use super::access::Scope;
+use super::audit::Parameter;
 use super::failed::Failed;
+use super::operator::Operator;
 use super::problem_kind::ProblemKind;
-use super::request::permit;
 use super::state::State;
 use crate::broker::file_edits::{
     ClientFile, ClientFileContent, ContentChange, FileEdit, FileEdited, NotEdited,
@@ -23,52 +22,39 @@ const CHANGE: Duration = Duration::from_secs(8);
 pub(super) struct FileAction {
     pub(super) file: ClientFile,
     pub(super) mode: ReloadMode,
-    /// The scope that a caller needs.
+    /// The scope that the operator needs.
     pub(super) needed: Scope,
     pub(super) action: &'static str,
     pub(super) target: String,
-    pub(super) arguments: String,
+    pub(super) parameter: Option<Parameter>,
 }
 
-/// Changes a file about clients for a caller, puts it in force, and writes a line of the audit log.
-///
-/// # Errors
-/// The caller's scope is too small, or the file is not changed. If the disk hangs, nobody knows.
+/// Changes a file about clients, puts it in force, and writes a line of the audit log. Errors: the
+/// operator's scope is too small, or the file is not changed. If the disk hangs, nobody knows.
 pub(super) async fn edit(
-    state: &State,
-    caller: &Caller,
+    operator: &Operator,
     what: FileAction,
     change: ContentChange,
 ) -> Result<FileEdited, Failed> {
-    permit(caller, what.needed)?;
+    operator.permit(what.needed)?;
     let end = clock::now() + CHANGE;
     // A change is made to its end, so those that wait are bounded here.
-    let turn = timeout(CHANGE, state.file_turn()).await;
+    let turn = timeout(CHANGE, operator.state.files.turn()).await;
     let turn = turn.ok().flatten().ok_or(Failed::Busy)?;
-    let (state, caller) = (state.clone(), caller.clone());
-    let edit = complete(async move {
+    let observer = operator.state.running()?.clone();
+    let FileAction { file, mode, action, target, parameter, .. } = what;
+    let work = async move {
         let _turn = turn;
-        let FileAction { file, mode, action, target, arguments, .. } = what;
-        let done = match state.running()?.edit_file(FileEdit { file, change, mode }).await {
-            Ok(done) => done.map_err(Failed::from),
-            Err(_) => Err(Failed::Unconfirmed),
-        };
-        if mode == ReloadMode::Apply {
-            let result = match &done {
-                Ok(_) => "done".to_owned(),
-                Err(failed) => failed.kind().facts().slug.to_owned(),
-            };
-            state.audit().note(&caller, &AuditedAction { action, target: &target, arguments, result });
-        }
-        done
-    });
-    timeout(end.since(clock::now()), edit).await.unwrap_or(Ok(Err(Failed::Unconfirmed)))?
+        let done = observer.edit_file(FileEdit { file, change, mode }).await;
+        done.map_err(|_| Failed::Unconfirmed)?.map_err(Failed::from)
+    };
+    let (named, parameters) = ((action, &*target), [parameter]);
+    let edit = operator.act_or_check(mode, named, &parameters, work, |_| "done".to_owned());
+    timeout(end.since(clock::now()), edit).await.unwrap_or(Err(Failed::Unconfirmed))
 }
 
-/// Returns the content of a file about clients.
-///
-/// # Errors
-/// The configuration names none, or it cannot be read.
+/// Returns the content of a file about clients. Errors: the configuration names none, or it cannot
+/// be read.
 pub(super) async fn content(state: &State, file: ClientFile) -> Result<ClientFileContent, Failed> {
     let observer = state.running()?;
     let read = timeout(CHANGE, observer.read_file(file)).await.map_err(|_| Failed::Busy)?;

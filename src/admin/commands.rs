@@ -1,14 +1,15 @@
 //! Actions: on one client and its messages, on messages that no session has, and on the
 //! configuration.
 
-use super::access::{Caller, Scope};
-use super::audit::{AuditedAction, Parameter, arguments};
+use super::access::Scope;
+use super::audit::Parameter;
 use super::failed::Failed;
+use super::operator::Operator;
 use super::problem_kind::ProblemKind;
 use super::queries::letters::find_letter;
 use super::queries::target::ClientTarget;
-use super::request::{named, permit};
-use super::state::{AdminState, State};
+use super::request::named;
+use super::state::AdminState;
 use crate::broker::observer::NoAnswer;
 use crate::broker::reload::{ReloadMode, Reloaded};
 use crate::mqtt::topic::is_topic_name;
@@ -44,26 +45,29 @@ pub(crate) struct ActionDone {
 
 impl ActionDone {
     pub(super) const DONE: ActionDone = ActionDone { action: ActionKind::Done, packets: None };
+
+    /// Returns the result for the audit log.
+    fn words(&self) -> String {
+        match self.packets {
+            None => self.action.name().to_owned(),
+            Some(packets) => format!("{} {packets} packets", self.action),
+        }
+    }
 }
 
-/// Reads the way of a redelivery.
-///
-/// # Errors
-/// The word is not one of the three.
+/// Reads the way of a redelivery. Errors: the word is not one of the three.
 pub(super) fn redeliver_by(word: &str) -> Result<RedeliverBy, Failed> {
     named("by", word, &RedeliverBy::ALL, RedeliverBy::name)
 }
 
-/// Returns the action on a message: `skip` or `park`.
-///
-/// # Errors
-/// The name is that of no message, or the verb is another.
+/// Returns the action on a message: `skip` or `park`. Errors: the name is that of no message, or
+/// the verb is another.
 pub(super) fn message_action(
     state: &AdminState,
     verb: &str,
     message: &str,
 ) -> Result<OperatorAction, Failed> {
-    let message = state.process().message(message).ok_or(Failed::NoSuchMessage)?;
+    let message = state.process.message(message).ok_or(Failed::NoSuchMessage)?;
     match verb {
         "skip" => Ok(OperatorAction::Skip(message)),
         "park" => Ok(OperatorAction::Park(message)),
@@ -86,149 +90,90 @@ pub(super) enum ReloadEnd {
     UnderWay,
 }
 
-/// Makes a change to its end, even if its request ends before: its time is over, or its connection
-/// is lost. Otherwise the change would be made, and be missing from the audit log.
-///
-/// # Errors
-/// The interface stops.
-pub(super) async fn complete<T: 'static>(change: impl Future<Output = T> + 'static) -> Result<T, Failed> {
-    actix_web::rt::spawn(change).await.map_err(|_| Failed::Busy)
-}
-
-/// Acts on a client for a caller, and writes a line of the audit log. Returns the result.
-///
-/// # Errors
-/// The caller's scope is too small, the client or message is not there, the action does not fit, or
-/// the shard does not answer.
+/// Acts on a client, and writes a line of the audit log. Returns the result. Errors: the operator's
+/// scope is too small, the client or message is not there, the action does not fit, or the shard
+/// does not answer.
 pub(super) async fn carry_out(
-    state: &State,
-    caller: &Caller,
+    operator: &Operator,
     target: &ClientTarget,
     action: OperatorAction,
-    note: &str,
 ) -> Result<ActionDone, Failed> {
-    permit(caller, Scope::Operator)?;
-    let (name, parameter) = words(state, action);
-    let arguments = arguments(&[parameter, note_parameter(note)]);
-    let (state, caller, target) = (state.clone(), caller.clone(), target.clone());
-    complete(async move {
-        let observer = state.running()?;
-        let command = OperatorCommand { client: target.session.clone(), action };
-        let done = done(observer.command(target.shard(observer), command).await);
-        let (target, result) = (&*target.shown, result_of(&done));
-        state.audit().note(&caller, &AuditedAction { action: name, target, arguments, result });
-        done
-    })
-    .await?
+    operator.permit(Scope::Operator)?;
+    let (name, parameter) = words(&operator.state, action);
+    let (observer, of) = (operator.state.running()?.clone(), target.clone());
+    let work = async move {
+        let command = OperatorCommand { client: of.session.clone(), action };
+        done(observer.command(of.shard(&observer), command).await)
+    };
+    operator.act((name, &target.shown), &[parameter], work, ActionDone::words).await
 }
 
-/// Reads the receivers of a republication.
-///
-/// # Errors
-/// The word is neither of the two.
+/// Reads the receivers of a republication. Errors: the word is neither of the two.
 pub(super) fn republish_to(word: &str) -> Result<RepublishTo, Failed> {
     named("to", word, &RepublishTo::ALL, RepublishTo::name)
 }
 
 /// Carries out a command about a message that no session has, in a shard, and writes a line of the
-/// audit log.
-///
-/// # Errors
-/// As [`carry_out`].
+/// audit log. Errors: as [`carry_out`].
 pub(super) async fn command_on_message(
-    state: &State,
-    caller: &Caller,
-    (action, target): (&'static str, &str),
-    note: &str,
+    operator: &Operator,
+    action: (&'static str, &str),
     (shard, command): (usize, MessageCommand),
 ) -> Result<(), Failed> {
-    permit(caller, Scope::Operator)?;
+    operator.permit(Scope::Operator)?;
     let to = match &command {
         MessageCommand::Republish(_, to) => Some(("to", to.name().to_owned())),
         _ => None,
     };
-    let arguments = arguments(&[to, note_parameter(note)]);
-    let (state, caller, target) = (state.clone(), caller.clone(), target.to_owned());
-    complete(async move {
-        let done = done(state.running()?.command(shard, command).await);
-        let (target, result) = (&*target, result_of(&done));
-        state.audit().note(&caller, &AuditedAction { action, target, arguments, result });
-        done.map(drop)
-    })
-    .await?
+    let observer = operator.state.running()?.clone();
+    let work = async move { done(observer.command(shard, command).await) };
+    operator.act(action, &[to], work, ActionDone::words).await.map(drop)
 }
 
-/// Acts on a stored dead letter for a caller, and writes a line of the audit log. `name` is that of
-/// the letter.
-///
-/// # Errors
-/// There is no such letter, or as [`carry_out`].
+/// Acts on a stored dead letter, and writes a line of the audit log. `name` is that of the letter.
+/// Errors: there is no such letter, or as [`carry_out`].
 pub(super) async fn command_on_letter(
-    state: &State,
-    caller: &Caller,
+    operator: &Operator,
     (action, name): (&'static str, &str),
-    note: &str,
     command: impl FnOnce(LetterPlace) -> MessageCommand,
 ) -> Result<(), Failed> {
-    permit(caller, Scope::Operator)?;
-    let (shard, letter) = find_letter(state, name).await?;
+    operator.permit(Scope::Operator)?;
+    let (shard, letter) = find_letter(&operator.state, name).await?;
     let target = format!("{name} of {} on {}", letter.receiver, letter.message.topic());
     let place = letter.place;
     // The shard must have the last reference, because it settles the released memory at once.
     drop(letter);
-    command_on_message(state, caller, (action, &target), note, (shard, command(place))).await
+    command_on_message(operator, (action, &target), (shard, command(place))).await
 }
 
-/// Deletes the retained message of a topic for a caller, and writes a line of the audit log.
-///
-/// # Errors
-/// The caller's scope is too small, the topic is no topic name or is reserved, it has no retained
+/// Deletes the retained message of a topic, and writes a line of the audit log. Errors: the
+/// operator's scope is too small, the topic is no topic name or is reserved, it has no retained
 /// message, or the shard does not answer.
-pub(super) async fn delete_retained(
-    state: &State,
-    caller: &Caller,
-    topic: &str,
-    note: &str,
-) -> Result<(), Failed> {
-    permit(caller, Scope::Operator)?;
+pub(super) async fn delete_retained(operator: &Operator, topic: &str) -> Result<(), Failed> {
+    operator.permit(Scope::Operator)?;
     if !is_topic_name(topic) {
         return Err(Failed::Parameter("name a topic without wildcards: topic=a/b".to_owned()));
     }
     // All shards share the retained messages.
     let command = (0, MessageCommand::DeleteRetained(topic.into()));
-    command_on_message(state, caller, ("delete_retained", topic), note, command).await
+    command_on_message(operator, ("delete_retained", topic), command).await
 }
 
-/// Reads the configuration and its files again for a caller, and writes a line of the audit log.
-///
-/// # Errors
-/// The caller's scope is too small, the broker starts or stops, or a check takes too long.
-pub(super) async fn reload(
-    state: &State,
-    caller: &Caller,
-    mode: ReloadMode,
-    note: &str,
-) -> Result<ReloadEnd, Failed> {
-    permit(caller, Scope::Admin)?;
-    let (state, caller, arguments) = (state.clone(), caller.clone(), arguments(&[note_parameter(note)]));
-    let reload = complete(async move {
-        let result = state.running()?.reload(mode).await.map_err(|_| Failed::Busy)?;
-        // A check changes nothing. `homing doctor` makes one each time.
-        if mode == ReloadMode::Apply {
-            let outcome = if result.is_ok() { "done" } else { ProblemKind::ConfigInvalid.facts().slug };
-            let (target, result) = ("configuration", outcome.to_owned());
-            let action = AuditedAction { action: "reload", target, arguments, result };
-            state.audit().note(&caller, &action);
-        }
-        Ok(result)
-    });
-    end_of(mode, async { reload.await? }).await
+/// Reads the configuration and its files again, and writes a line of the audit log. Errors: the
+/// operator's scope is too small, the broker starts or stops, or a check takes too long.
+pub(super) async fn reload(operator: &Operator, mode: ReloadMode) -> Result<ReloadEnd, Failed> {
+    operator.permit(Scope::Admin)?;
+    let observer = operator.state.running()?.clone();
+    let reload = async move { observer.reload(mode).await.map_err(|_| Failed::Busy) };
+    let words = |result: &Result<_, _>| {
+        if result.is_ok() { "done" } else { ProblemKind::ConfigInvalid.facts().slug }.to_owned()
+    };
+    let reload = operator.act_or_check(mode, ("reload", "configuration"), &[], reload, words);
+    end_of(mode, reload).await
 }
 
-/// Waits for the end of a reload, as long as the answer has time.
-///
-/// # Errors
-/// As the reload; also if a check takes longer.
+/// Waits for the end of a reload, as long as the answer has time. Errors: as the reload; also if a
+/// check takes longer.
 async fn end_of(
     mode: ReloadMode,
     reload: impl Future<Output = Result<Result<Reloaded, Vec<String>>, Failed>>,
@@ -246,22 +191,8 @@ fn words(state: &AdminState, action: OperatorAction) -> (&'static str, Option<Pa
         OperatorAction::Disconnect => ("disconnect", None),
         OperatorAction::EndSession => ("end", None),
         OperatorAction::Redeliver(by) => ("redeliver", Some(("by", by.name().to_owned()))),
-        OperatorAction::Skip(message) => ("skip", Some(("mid", state.process().name_of(message)))),
-        OperatorAction::Park(message) => ("park", Some(("mid", state.process().name_of(message)))),
-    }
-}
-
-pub(super) fn note_parameter(note: &str) -> Option<Parameter> {
-    (!note.is_empty()).then(|| ("note", note.to_owned()))
-}
-
-/// Returns the result of a command for the audit log: the action, or the slug of the caller's
-/// error.
-fn result_of(done: &Result<ActionDone, Failed>) -> String {
-    match done {
-        Ok(ActionDone { action, packets: None }) => action.name().to_owned(),
-        Ok(ActionDone { action, packets: Some(packets) }) => format!("{action} {packets} packets"),
-        Err(failed) => failed.kind().facts().slug.to_owned(),
+        OperatorAction::Skip(message) => ("skip", Some(("mid", state.process.name_of(message)))),
+        OperatorAction::Park(message) => ("park", Some(("mid", state.process.name_of(message)))),
     }
 }
 
@@ -302,7 +233,6 @@ fn done(outcome: Result<CommandOutcome, NoAnswer>) -> Result<ActionDone, Failed>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::sync::oneshot;
 
     #[test]
     fn an_action_without_an_answer_may_have_been_carried_out() {
@@ -320,22 +250,6 @@ mod tests {
             assert!(matches!(end, Err(Failed::Late)));
             let end = end_of(ReloadMode::Apply, std::future::ready(Ok(Err(Vec::new())))).await;
             assert!(matches!(end, Ok(ReloadEnd::Refused(_))));
-        });
-    }
-
-    #[test]
-    fn a_change_is_made_to_its_end_though_its_request_ends_before() {
-        actix_rt::System::new().block_on(async {
-            let (shard, answer) = oneshot::channel::<u64>();
-            let (noted, is_noted) = oneshot::channel();
-            let change = async move {
-                let number = answer.await.expect("the shard answers");
-                noted.send(number).expect("the test waits");
-            };
-            let request = tokio::time::timeout(Duration::ZERO, complete(change)).await;
-            assert!(request.is_err(), "the request ends first");
-            shard.send(7).expect("the change is still being made");
-            assert_eq!(is_noted.await, Ok(7));
         });
     }
 }

@@ -9,7 +9,6 @@ use super::state::{AdminState, State};
 use actix_web::http::header::{COOKIE, LOCATION, SET_COOKIE};
 use actix_web::{HttpRequest, HttpResponse};
 
-/// Returns the name of the cookie of a login.
 fn login_cookie_name(scheme: Scheme, port: u16) -> String {
     let prefix = match scheme {
         Scheme::Http => "",
@@ -30,7 +29,7 @@ fn cookie_of<'a>(request: &'a HttpRequest, name: &str) -> Option<&'a str> {
 /// Returns the value of the cookie of a login, if the request has it.
 pub(super) fn login_cookie_of(request: &HttpRequest) -> Option<&str> {
     let state = request.app_data::<State>()?;
-    cookie_of(request, &login_cookie_name(state.scheme(), state.port()))
+    cookie_of(request, &login_cookie_name(state.scheme, state.port()))
 }
 
 /// Returns the value of the cookie that has the colours, if the request has it.
@@ -45,8 +44,8 @@ pub(super) fn theme_cookie(scheme: Scheme, value: &str) -> String {
 
 /// Returns the cookie of a login as a header has it. `value` is the value of the cookie.
 pub(super) fn login_cookie(state: &AdminState, value: &str) -> String {
-    let name = login_cookie_name(state.scheme(), state.port());
-    guarded(state.scheme(), &format!("{name}={value}; Path=/"))
+    let name = login_cookie_name(state.scheme, state.port());
+    guarded(state.scheme, &format!("{name}={value}; Path=/"))
 }
 
 /// Returns the header that takes the cookie of a login out of the browser.

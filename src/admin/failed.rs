@@ -20,7 +20,6 @@ pub(super) enum Failed {
     Unauthorized,
     /// The token is not in the file.
     UnknownToken,
-    /// The token has ended.
     TokenEnded,
     /// The user, password, token or code of a login is not known.
     UnknownCredentials,
@@ -52,14 +51,17 @@ pub(super) enum Failed {
     Busy,
     /// A shard did not answer to an action in time, which may have been carried out.
     Unconfirmed,
-    /// The broker starts.
     Starting,
 }
 
 impl Failed {
-    /// Returns the kind of the error.
     pub(super) fn kind(&self) -> ProblemKind {
         self.parts().0
+    }
+
+    /// Returns the name of its kind, as the audit log has it.
+    pub(super) fn slug(&self) -> &'static str {
+        self.kind().facts().slug
     }
 
     /// Returns the kind of the error, and its detail.

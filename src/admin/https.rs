@@ -1,25 +1,17 @@
 //! HTTPS: the scheme of the addresses of the interface, and their certificate.
 
 use crate::config::Admin;
+use crate::named_enum::named_enum;
 use crate::net::tls::config_error::TlsConfigError;
 use crate::net::tls::live::LiveTls;
 use crate::net::tls::settings::{CertificateFiles, TlsSettings};
 use std::sync::Arc;
 
-/// The scheme of all addresses of the interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scheme {
-    Http,
-    Https,
-}
-
-impl Scheme {
-    /// Returns the beginning of a URL.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Scheme::Http => "http",
-            Scheme::Https => "https",
-        }
+named_enum! {
+    /// The scheme of all addresses of the interface. The name begins a URL.
+    pub(super) enum Scheme {
+        Http = "http",
+        Https = "https",
     }
 }
 
@@ -35,10 +27,7 @@ pub(crate) fn settings(options: &Admin) -> Option<TlsSettings> {
     })
 }
 
-/// Reads the certificate of the interface; `None` without one.
-///
-/// # Errors
-/// A file cannot be used.
+/// Reads the certificate of the interface; `None` without one. Errors: a file cannot be used.
 pub(super) fn load(options: &Admin) -> Result<Option<Arc<LiveTls>>, TlsConfigError> {
     settings(options).as_ref().map(LiveTls::load).transpose()
 }

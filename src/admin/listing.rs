@@ -17,21 +17,16 @@ const FRESH: Duration = Duration::from_secs(3);
 /// asks again by then.
 const RECENT: Duration = Duration::from_secs(6);
 
-/// A page of a listing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Listed {
-    /// The sessions.
     pub(super) rows: Vec<ListedRow>,
     /// The place of the next page; `None` at the end.
     pub(super) next: Option<ListCursor>,
 }
 
-/// A session in a listing.
 #[derive(Clone, Debug)]
 pub(super) struct ListedRow {
-    /// The number of the shard.
     pub(super) shard: usize,
-    /// The session.
     pub(super) session: SessionSummary,
     /// The facts of its socket; `None` while the client is away.
     pub(super) socket: Option<SocketFacts>,
@@ -95,9 +90,7 @@ impl SharedSearch {
 /// A place in a listing of sessions, for one filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ListCursor {
-    /// The number of the shard.
     pub(super) shard: u8,
-    /// The slot in the shard.
     pub(super) slot: u32,
     /// A hash of the filter: a cursor of another listing is refused.
     pub(super) filter: u32,

@@ -17,10 +17,7 @@ use tracing::warn;
 use zeroize::Zeroizing;
 
 /// Begins a login of the caller of a request. `by` is the credential of the caller. Returns the
-/// value of its cookie.
-///
-/// # Errors
-/// The caller may not look, or the system has no randomness.
+/// value of its cookie. Errors: the caller may not look, or the system has no randomness.
 pub(super) fn begin(
     request: &HttpRequest,
     state: &State,
@@ -31,16 +28,14 @@ pub(super) fn begin(
     permit(&caller, Scope::Viewer)?;
     let caller = caller.with_origin(origin_of(request));
     let (arguments, result) = (arguments(&[Some(("by", by.to_owned()))]), "done".to_owned());
-    state.audit().note(&caller, &AuditedAction { action: "login", target: "", arguments, result });
-    state.logins().begin(clock::now(), caller).ok_or(Failed::Busy)
+    state.audit.note(&caller, &AuditedAction { action: "login", target: "", arguments, result });
+    state.logins.begin(clock::now(), caller).ok_or(Failed::Busy)
 }
 
 /// Returns the user who has this password. Takes 20 ms on a thread for such work; one password at a
-/// time, because each takes 19 MiB while it is checked.
-///
-/// # Errors
-/// There is no such user, the password is another one, too many logins of the user from this
-/// address failed, or too many passwords wait to be checked.
+/// time, because each takes 19 MiB while it is checked. Errors: there is no such user, the password
+/// is another one, too many logins of the user from this address failed, or too many passwords wait
+/// to be checked.
 pub(super) async fn by_password(
     request: &HttpRequest,
     state: &State,
@@ -51,8 +46,8 @@ pub(super) async fn by_password(
     if address_of(request).is_some_and(blocked) {
         return Err(Failed::TooManyLogins);
     }
-    let turn = state.password_turn().await.ok_or(Failed::Busy)?;
-    let credentials = state.credentials();
+    let turn = state.passwords.turn().await.ok_or(Failed::Busy)?;
+    let credentials = state.credentials.known();
     let check = move || {
         // The check goes on if the caller goes.
         let _turn = turn;
@@ -113,9 +108,9 @@ mod tests {
             let thread = tokio::task::spawn_blocking(move || busy.recv());
             let login = by_password(&request, &state, "ann".to_owned(), Zeroizing::new("x".to_owned()));
             assert!(timeout(Duration::ZERO, login).await.is_err());
-            assert!(timeout(Duration::ZERO, state.password_turn()).await.is_err(), "the check is to come");
+            assert!(timeout(Duration::ZERO, state.passwords.turn()).await.is_err(), "the check is to come");
             drop(release);
-            assert!(state.password_turn().await.is_some());
+            assert!(state.passwords.turn().await.is_some());
             assert!(thread.await.is_ok());
         });
     }

@@ -66,7 +66,6 @@ impl LoginFailures {
         of_address || self.names.is_blocked(now, &key(address, shown))
     }
 
-    /// Counts a failed login.
     pub(super) fn failed(&mut self, now: Instant, address: IpAddr, shown: Shown<'_>) -> LoginFailure {
         if self.is_blocked(now, address, shown) {
             return LoginFailure::Blocked;

@@ -56,7 +56,6 @@ struct Login {
 /// A login that a request belongs to.
 #[derive(Clone, Debug)]
 pub(super) struct LoggedIn {
-    /// The caller.
     pub(super) caller: Caller,
     /// The text that every form of this login has: another web page cannot know it.
     pub(super) csrf: String,
@@ -128,7 +127,6 @@ impl PageLogins {
         Some(codes.remove(at).caller)
     }
 
-    /// Ends a login.
     pub(super) fn end(&self, now: Instant, cookie: &str) {
         self.lock(now).remove(cookie);
     }

@@ -67,7 +67,7 @@ pub(super) async fn guard(
         unread_body::refuse(request)
     } else if own {
         if let Some(state) = request.app_data::<Data<AdminState>>().filter(|_| shows_something(&request)) {
-            state.look_at_credentials().await;
+            state.credentials.look().await;
         }
         // A publisher has proven who asks, and may not look.
         let proven = matches!(PageReader::of(request.request()), Ok(_) | Err(Failed::Forbidden(_)));
@@ -144,7 +144,7 @@ pub(super) async fn count(
         Err(error) => (None, error.as_response_error().status_code()),
     };
     if let Some(state) = state {
-        state.requests().count(route, status.as_u16(), took);
+        state.requests.count(route, status.as_u16(), took);
     }
     answer
 }

@@ -26,6 +26,7 @@
 //! | `login_attempt` | how a login begins, and why it is refused |
 //! | `request_origin` | the number of a request, and the address of its caller |
 //! | `request` | the caller and the parameters of a request |
+//! | `operator` | an operator who acts, and the note and audit line of each action |
 //! | `sourced_redelivery` | the redelivery settings of a session in words |
 //! | `payloads` | who sees payloads, and how much of them |
 //! | [`readiness`] | whether clients can connect, threads work, and the store commits |
@@ -61,6 +62,7 @@ mod logins;
 pub mod metrics;
 mod middleware;
 mod names;
+mod operator;
 mod pages;
 mod payloads;
 mod problem;
@@ -233,7 +235,7 @@ impl AdminServer {
     #[cfg(feature = "otlp")]
     pub fn metrics_source(&self, observer: Observer) -> Box<dyn Fn() -> metrics::text::MetricsText + Send> {
         let state = self.state.clone();
-        Box::new(move || metrics::collect(&observer, state.requests()))
+        Box::new(move || metrics::collect(&observer, &state.requests))
     }
 
     /// Returns the TLS of the addresses, whose files the broker reads again; `None` for plain HTTP.
@@ -284,10 +286,7 @@ fn read_files(options: &Admin) -> Result<(CredentialFile, Option<Arc<LiveTls>>),
 }
 
 /// Binds the addresses. Returns their sockets, and the addresses with the ports that the system
-/// chose.
-///
-/// # Errors
-/// An address cannot be bound.
+/// chose. Errors: an address cannot be bound.
 fn bind_addresses(options: &Admin) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), AdminError> {
     let (mut sockets, mut addresses) = (Vec::new(), Vec::new());
     for &address in &options.addresses {
@@ -302,10 +301,7 @@ fn bind_addresses(options: &Admin) -> Result<(Vec<TcpListener>, Vec<SocketAddr>)
 }
 
 /// Starts the servers: one for the TCP sockets, with TLS if they have a configuration of TLS, and
-/// one for the Unix socket.
-///
-/// # Errors
-/// The system refuses a socket.
+/// one for the Unix socket. Errors: the system refuses a socket.
 fn serve(
     (sockets, tls): (Vec<TcpListener>, Option<ServerConfig>),
     unix: Option<UnixListener>,

@@ -11,7 +11,6 @@ use crate::shard::features::delayed::DelayedPlace;
 use crate::slots::SessionId;
 use crate::time::Instant;
 
-/// The tag of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProcessTag(u32);
 
@@ -29,7 +28,6 @@ impl ProcessTag {
         ProcessTag(unix_millis as u32)
     }
 
-    /// Returns the name of a session's place.
     pub(super) fn session_name(self, place: SessionPlace) -> String {
         let SessionPlace { shard, id } = place;
         format!("{shard:x}-{:x}-{:x}-{:x}", id.slot, id.generation, self.0)
@@ -42,7 +40,6 @@ impl ProcessTag {
         (tag == u64::from(self.0)).then_some(SessionPlace { shard, id: session_id(slot, generation)? })
     }
 
-    /// Returns the name of a delayed message of a shard.
     pub(super) fn delayed_name(self, shard: u8, DelayedPlace { due, number }: DelayedPlace) -> String {
         format!("{shard:x}-{:x}-{:x}-{:x}", due.as_millis(), number.0, self.0)
     }
@@ -55,7 +52,6 @@ impl ProcessTag {
         Some((u8::try_from(shard).ok()?, place)).filter(|_| tag == u64::from(self.0))
     }
 
-    /// Returns the name of an unfinished message of a session.
     pub(super) fn message_name(self, session: SessionId, name: MessageName) -> String {
         let (kind, number) = match name {
             MessageName::Stored(EntryNumber(number)) => return format!("e{number:x}"),

@@ -38,10 +38,8 @@ pub(crate) struct PayloadView {
 }
 
 impl<'a> PayloadPermit<'a> {
-    /// Returns the permission of a caller.
-    ///
-    /// # Errors
-    /// The caller's scope is too small, or nobody may see payloads.
+    /// Returns the permission of a caller. Errors: the caller's scope is too small, or nobody may
+    /// see payloads.
     pub(super) fn of(state: &'a AdminState, caller: &'a Caller) -> Result<PayloadPermit<'a>, Failed> {
         permit(caller, Scope::Operator)?;
         if state.hides_payloads() { Err(Failed::PayloadsHidden) } else { Ok(PayloadPermit { state, caller }) }
@@ -65,7 +63,7 @@ impl<'a> PayloadPermit<'a> {
 
     fn note(&self, target: &str, arguments: String) {
         let action = AuditedAction { action: "view_payload", target, arguments, result: "shown".to_owned() };
-        self.state.audit().note(self.caller, &action);
+        self.state.audit.note(self.caller, &action);
     }
 }
 
@@ -100,10 +98,8 @@ impl PayloadView {
 }
 
 /// Returns the number of rows at most, of which there are fewer with payloads: `given` of the
-/// request, or `default`.
-///
-/// # Errors
-/// The number is not 1 to `most`, or not 1 to [`MOST`] with payloads.
+/// request, or `default`. Errors: the number is not 1 to `most`, or not 1 to [`MOST`] with
+/// payloads.
 pub(super) fn limit_of(
     given: Option<usize>,
     (default, most): (usize, usize),

@@ -130,7 +130,6 @@ problem_kinds! {
 }
 
 impl ProblemKind {
-    /// Returns the kind with a slug.
     pub(super) fn of_slug(slug: &str) -> Option<ProblemKind> {
         ProblemKind::ALL.iter().copied().find(|kind| kind.facts().slug == slug)
     }

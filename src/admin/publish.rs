@@ -3,8 +3,8 @@
 
 use super::access::{Caller, Scope};
 use super::audit::{AuditedAction, arguments};
-use super::commands::complete;
 use super::failed::Failed;
+use super::operator::complete;
 use super::problem_kind::ProblemKind;
 use super::request::permit;
 use super::state::{PublishSeat, State};
@@ -22,7 +22,6 @@ const TIME: Duration = Duration::from_secs(8);
 /// The rest before a shard that was busy is asked again.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// A message to publish.
 #[derive(Debug)]
 pub(super) struct OutgoingMessage {
     pub(super) topic: String,
@@ -82,10 +81,8 @@ impl PublishVerdict {
         }
     }
 
-    /// Returns the answer to a request with this one message.
-    ///
-    /// # Errors
-    /// The broker does not have the message, or nobody knows yet.
+    /// Returns the answer to a request with this one message. Errors: the broker does not have the
+    /// message, or nobody knows yet.
     pub(super) fn alone(self) -> Result<PublishVerdict, Failed> {
         let detail = self.detail().unwrap_or_default();
         match &self {
@@ -107,12 +104,10 @@ pub(super) fn publisher(caller: &Caller) -> String {
     format!("http:{}", caller.name)
 }
 
-/// Publishes messages for a caller, one after the other, and writes a line of the audit log. Returns
-/// the answers in the order of the messages. The messages behind one that the broker was too busy
-/// for are not published either, so that their order is kept.
-///
-/// # Errors
-/// The caller's scope is too small, or the broker starts or stops.
+/// Publishes messages for a caller, one after the other, and writes a line of the audit log.
+/// Returns the answers in the order of the messages. The messages behind one that the broker was
+/// too busy for are not published either, so that their order is kept. Errors: the caller's scope
+/// is too small, or the broker starts or stops.
 pub(super) async fn publish(
     state: &State,
     caller: &Caller,
@@ -138,7 +133,7 @@ pub(super) async fn publish(
             all => format!("{} published", all.iter().filter(|one| one.is_published()).count()),
         };
         let action = AuditedAction { action: "publish", target: &target, arguments: facts, result };
-        state.audit().note_publish(&caller, &action);
+        state.audit.note_publish(&caller, &action);
         Ok(verdicts)
     })
     .await?

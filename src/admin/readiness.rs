@@ -26,7 +26,6 @@ pub(super) const SILENT: Duration = Duration::from_millis(3_500);
 /// The time between two questions to each thread. A probe asks, too.
 const ASKS: Duration = Duration::from_secs(1);
 
-/// The readiness of a broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BrokerReadiness {
     phase: BrokerPhase,
@@ -53,7 +52,6 @@ named_enum! {
         Late = "late",
     }
 
-    /// The check of the threads.
     pub(super) enum ThreadCheck {
         Ok = "ok",
         /// A thread gave no sign of life for [`SILENT`].

@@ -24,61 +24,37 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// Characters of a note at most.
-pub(super) const NOTE: usize = 256;
-
-/// The parameters of an action that has no other.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NoteParameters {
-    note: Option<String>,
-}
-
-impl NoteParameters {
-    /// Returns the note for the audit log; empty for none.
-    ///
-    /// # Errors
-    /// The note is too long.
-    pub(super) fn note(self) -> Result<String, Failed> {
-        note_of(self.note)
-    }
-}
-
 /// The caller of a request, whom the table of routes has admitted.
 pub(super) type Asker = ReqData<Caller>;
 
 /// Returns the rule that a query string with a mistake is a problem with its name.
 pub(super) fn query_config() -> QueryConfig {
-    QueryConfig::default().error_handler(|error, _| {
-        let QueryPayloadError::Deserialize(mistake) = &error else {
-            return Failed::Parameter(error.to_string()).into();
-        };
-        Failed::Parameter(mistake.to_string()).into()
-    })
+    QueryConfig::default().error_handler(|error, _| mistake_in_query(&error).into())
 }
 
-/// Returns the caller, who must have this scope.
-///
-/// # Errors
-/// Nothing proves who asks, another site may have sent the request, or the scope is too small.
+/// Returns the mistake of a query string.
+fn mistake_in_query(error: &QueryPayloadError) -> Failed {
+    match error {
+        QueryPayloadError::Deserialize(mistake) => Failed::Parameter(mistake.to_string()),
+        error => Failed::Parameter(error.to_string()),
+    }
+}
+
+/// Returns the caller, who must have this scope. Errors: nothing proves who asks, another site may
+/// have sent the request, or the scope is too small.
 pub(super) fn caller(request: &HttpRequest, needed: Scope) -> Result<Caller, Failed> {
     let caller = known(request)?;
     permit(&caller, needed)?;
     Ok(caller)
 }
 
-/// Checks that a caller has this scope.
-///
-/// # Errors
-/// The scope is too small.
+/// Checks that a caller has this scope. Errors: the scope is too small.
 pub(super) fn permit(caller: &Caller, needed: Scope) -> Result<(), Failed> {
     if caller.scope.includes(needed) { Ok(()) } else { Err(Failed::Forbidden(needed)) }
 }
 
-/// Returns the caller that the Unix socket, a token or the login of a browser proves.
-///
-/// # Errors
-/// Nothing proves who asks, or another site may have sent the request.
+/// Returns the caller that the Unix socket, a token or the login of a browser proves. Errors:
+/// nothing proves who asks, or another site may have sent the request.
 fn known(request: &HttpRequest) -> Result<Caller, Failed> {
     if let Some(user) = request.conn_data::<PeerUser>() {
         return Ok(user.caller().with_origin(origin_of(request)));
@@ -87,34 +63,21 @@ fn known(request: &HttpRequest) -> Result<Caller, Failed> {
     if let Some(header) = request.headers().get(AUTHORIZATION) {
         let token = header.to_str().ok().and_then(|header| header.strip_prefix("Bearer "));
         let token = token.ok_or(Failed::UnknownToken)?;
-        let caller = state.credentials().caller_of_token(token, clock::unix_millis());
+        let caller = state.credentials.known().caller_of_token(token, clock::unix_millis());
         return Ok(caller.map_err(Failed::from)?.with_origin(origin_of(request)));
     }
     let login = login_of(request, state).ok_or(Failed::Unauthorized)?;
     if may_use(request, &login) { Ok(login.caller) } else { Err(Failed::ForeignRequest) }
 }
 
-/// Reads the query string.
-///
-/// # Errors
-/// A parameter is unknown, or its value cannot be read.
-pub(super) fn read_query<T: serde::de::DeserializeOwned>(request: &HttpRequest) -> Result<T, Failed> {
-    parse_query(request.query_string())
-}
-
-/// Reads the text of a query string.
-///
-/// # Errors
-/// As [`read_query`].
+/// Reads the text of a query string. Errors: a parameter is unknown, or its value cannot be read.
 pub(super) fn parse_query<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Failed> {
     let query = actix_web::web::Query::<T>::from_query(text);
-    query.map(actix_web::web::Query::into_inner).map_err(|error| Failed::Parameter(error.to_string()))
+    query.map(actix_web::web::Query::into_inner).map_err(|error| mistake_in_query(&error))
 }
 
 /// Returns the number of rows that a request asks for: 1 to `most`, and `default` if it names none.
-///
-/// # Errors
-/// The number is out of range.
+/// Errors: the number is out of range.
 pub(super) fn limit_of(given: Option<usize>, default: usize, most: usize) -> Result<usize, Failed> {
     let limit = given.unwrap_or(default);
     if (1..=most).contains(&limit) {
@@ -125,9 +88,7 @@ pub(super) fn limit_of(given: Option<usize>, default: usize, most: usize) -> Res
 }
 
 /// Returns the place in a list at which a page begins, of the cursor that a request has; 0 without.
-///
-/// # Errors
-/// The cursor is not one that this broker gave.
+/// Errors: the cursor is not one that this broker gave.
 pub(super) fn place_of<T: TryFrom<u64>>(cursor: Option<&str>) -> Result<T, Failed> {
     let place = cursor.map_or(Ok(0), |text| u64::from_str_radix(text, 16));
     place.ok().and_then(|place| place.try_into().ok()).ok_or(Failed::Cursor)
@@ -138,10 +99,7 @@ pub(super) fn cursor_to(place: impl LowerHex) -> String {
     format!("{place:x}")
 }
 
-/// Returns the value that has a word.
-///
-/// # Errors
-/// None has it. Names all words.
+/// Returns the value that has a word. Errors: none has it. Names all words.
 pub(super) fn named<T: Copy, W: Borrow<str> + Display>(
     parameter: &str,
     word: &str,
@@ -158,11 +116,8 @@ pub(super) fn named<T: Copy, W: Borrow<str> + Display>(
     })
 }
 
-/// Returns the values that have the words of a list with commas. Takes each value once, so that
-/// the work is bounded by the number of values.
-///
-/// # Errors
-/// No value has a word, or a word comes twice.
+/// Returns the values that have the words of a list with commas. Takes each value once, so that the
+/// work is bounded by the number of values. Errors: no value has a word, or a word comes twice.
 pub(super) fn named_once<T: Copy + PartialEq>(
     parameter: &str,
     words: &str,
@@ -178,18 +133,6 @@ pub(super) fn named_once<T: Copy + PartialEq>(
         found.push(value);
     }
     Ok(found)
-}
-
-/// Returns the note of an operator for the audit log; empty for none.
-///
-/// # Errors
-/// The note is too long.
-pub(super) fn note_of(given: Option<String>) -> Result<String, Failed> {
-    let note = given.unwrap_or_default();
-    if note.chars().count() > NOTE {
-        return Err(Failed::Parameter(format!("note has more than {NOTE} characters")));
-    }
-    Ok(note)
 }
 
 /// A value that JSON has as an object. serde alone reads a struct from a list, too.
@@ -214,10 +157,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Reads the JSON of a body. `form` is an example of it.
-///
-/// # Errors
-/// The body is no object of this form.
+/// Reads the JSON of a body. `form` is an example of it. Errors: the body is no object of this
+/// form.
 pub(super) fn read_body<'a, T: Deserialize<'a>>(body: &'a [u8], form: &str) -> Result<T, Failed> {
     let read: Result<Object<T>, _> = serde_json::from_slice(body);
     read.map(|Object(read)| read)

@@ -10,7 +10,6 @@ use std::net::IpAddr;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestNumber(pub(super) u64);
 
-/// Returns the origin of a request.
 pub(super) fn origin_of(request: &HttpRequest) -> Origin {
     let number = request.extensions().get::<RequestNumber>().map_or(0, |number| number.0);
     Origin { address: address_of(request), request: number }

@@ -2,7 +2,6 @@
 
 use super::access::Caller;
 use super::audit::AuditLog;
-use super::credentials::Credentials;
 use super::credentials::file::CredentialFile;
 use super::failed::Failed;
 use super::https::Scheme;
@@ -42,28 +41,34 @@ pub(super) struct AdminState {
     observer: OnceLock<Observer>,
     /// Empty until clients can connect.
     checks: OnceLock<DoctorChecks>,
-    /// The thread of the checks.
     checking: FileThread,
     /// The thread that changes the file of credentials.
-    changing: FileThread,
+    pub(super) changing: FileThread,
     /// The addresses that the interface is bound to. A request must name one of these hosts.
-    bound: Vec<SocketAddr>,
-    scheme: Scheme,
+    pub(super) addresses: Vec<SocketAddr>,
+    /// The scheme of all addresses.
+    pub(super) scheme: Scheme,
     terms: ArcSwap<AdminTerms>,
-    credentials: CredentialFile,
-    logins: PageLogins,
-    audit: AuditLog,
-    traces: Traces,
-    process: ProcessTag,
-    stuck: SharedSearch,
-    longest_queues: SharedSearch,
-    wheel: LastWheel,
-    requests: RequestCounts,
+    pub(super) credentials: CredentialFile,
+    pub(super) logins: PageLogins,
+    /// The actions of operators.
+    pub(super) audit: AuditLog,
+    pub(super) traces: Traces,
+    pub(super) process: ProcessTag,
+    /// The last search for stuck clients.
+    pub(super) stuck: SharedSearch,
+    /// The last search for the longest queues.
+    pub(super) longest_queues: SharedSearch,
+    /// The last count of the deadlines.
+    pub(super) wheel: LastWheel,
+    pub(super) requests: RequestCounts,
     /// The number of the last request.
     last_request: AtomicU64,
-    recent: RecentFigures,
-    history: History,
-    timeline: Timeline,
+    /// The last two minutes of a few figures.
+    pub(super) recent: RecentFigures,
+    /// The last hour and the last day of the figures of the charts.
+    pub(super) history: History,
+    pub(super) timeline: Timeline,
     streams: StreamSeats,
     /// Notified once, when the broker has started.
     has_started: Notify,
@@ -71,14 +76,15 @@ pub(super) struct AdminState {
     turns: Vec<AskTurns>,
     /// One permit for each caller that waits for a turn, or has one.
     waiting: Semaphore,
-    /// Searches of all sessions.
-    searches: OneAtATime,
+    /// Searches of all sessions: each asks the shards a thousand questions for a million sessions.
+    pub(super) searches: OneAtATime,
     /// One permit for each request that publishes.
     publishing: Arc<Semaphore>,
     /// Hashes of passwords.
-    passwords: OneAtATime,
-    /// Changes and long reads of files about clients.
-    files: OneAtATime,
+    pub(super) passwords: OneAtATime,
+    /// Changes and long reads of files about clients. So a flood of changes delays a reload by one
+    /// change.
+    pub(super) files: OneAtATime,
     failures: Mutex<LoginFailures>,
 }
 
@@ -160,7 +166,7 @@ struct AskTurns {
 }
 
 /// An action of one caller at a time, while few others wait.
-struct OneAtATime {
+pub(super) struct OneAtATime {
     turn: Arc<Semaphore>,
     /// One permit for each caller that waits for its turn, or has it.
     seats: Arc<Semaphore>,
@@ -172,8 +178,8 @@ impl OneAtATime {
     }
 
     /// Waits for the turn. Returns `None` if too many wait already. A caller that goes while it
-    /// waits drops its seat.
-    async fn turn(&self) -> Option<CallerTurn> {
+    /// waits drops its place.
+    pub(super) async fn turn(&self) -> Option<CallerTurn> {
         let seat = Arc::clone(&self.seats).try_acquire_owned().ok()?;
         let permit = Arc::clone(&self.turn).acquire_owned().await.ok()?;
         Some(CallerTurn { _permit: permit, _seat: seat })
@@ -183,7 +189,7 @@ impl OneAtATime {
 impl AdminState {
     pub(super) fn new(
         scheme: Scheme,
-        bound: Vec<SocketAddr>,
+        addresses: Vec<SocketAddr>,
         credentials: CredentialFile,
         terms: AdminTerms,
     ) -> AdminState {
@@ -194,7 +200,7 @@ impl AdminState {
             checks: OnceLock::new(),
             checking: FileThread::new("homing-doctor", ReadLimits::both(CHECKS)),
             changing: FileThread::new("homing-admin-ch", ReadLimits::both(CHANGE)),
-            bound,
+            addresses,
             scheme,
             terms: ArcSwap::from_pointee(terms),
             credentials,
@@ -222,43 +228,10 @@ impl AdminState {
         }
     }
 
-    /// Returns the credentials, as of the last look at the file.
-    pub(super) fn credentials(&self) -> Arc<Credentials> {
-        self.credentials.known()
-    }
-
-    /// Returns why the file of credentials on the disk is not in force, as of the last look; `None`
-    /// if it is.
-    pub(super) fn refused_credentials(&self) -> Option<Arc<String>> {
-        self.credentials.refused()
-    }
-
-    /// Reads the file of credentials again if it changed. Costs a thread and a `stat`. Returns
-    /// within a second for each caller before, also if the file hangs.
-    pub(super) async fn look_at_credentials(&self) {
-        self.credentials.look().await;
-    }
-
-    /// Returns the path of the file of credentials; `None` without one.
-    pub(super) fn credentials_path(&self) -> Option<PathBuf> {
-        self.credentials.path()
-    }
-
-    /// Changes the file of credentials on a thread for that.
-    ///
-    /// # Errors
-    /// The disk hangs, or another change is under way.
-    pub(super) async fn change_credentials<T: Send + 'static>(
-        &self,
-        change: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, NotRead> {
-        self.changing.run(change).await
-    }
-
     /// Returns true if a caller is still admitted. A caller does not outlive its credential. A user
     /// of the Unix socket has none.
     pub(super) fn still_admits(&self, caller: &Caller) -> bool {
-        caller.is_of_socket() || self.credentials().has(caller, clock::unix_millis())
+        caller.is_of_socket() || self.credentials.known().has(caller, clock::unix_millis())
     }
 
     /// Puts the settings of a reload in force, with the path of the file of credentials.
@@ -291,40 +264,15 @@ impl AdminState {
         self.last_request.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Returns the counts of requests.
-    pub(super) fn requests(&self) -> &RequestCounts {
-        &self.requests
-    }
-
-    /// Returns the last two minutes of a few figures.
-    pub(super) fn recent(&self) -> &RecentFigures {
-        &self.recent
-    }
-
-    /// Returns the last hour and the last day of the figures of the charts.
-    pub(super) fn history(&self) -> &History {
-        &self.history
-    }
-
-    /// Returns the addresses of the interface.
-    pub(super) fn addresses(&self) -> &[SocketAddr] {
-        &self.bound
-    }
-
     /// Returns the port of the first address; 0 without one.
     pub(super) fn port(&self) -> u16 {
-        self.bound.first().map_or(0, SocketAddr::port)
-    }
-
-    /// Returns the scheme of all addresses of the interface.
-    pub(super) fn scheme(&self) -> Scheme {
-        self.scheme
+        self.addresses.first().map_or(0, SocketAddr::port)
     }
 
     /// Returns the URLs of the interface, without a slash at the end.
     pub(super) fn urls(&self) -> impl Iterator<Item = String> {
         let scheme = self.scheme.name();
-        self.bound.iter().map(move |address| format!("{scheme}://{address}"))
+        self.addresses.iter().map(move |address| format!("{scheme}://{address}"))
     }
 
     /// Returns the URLs by which a browser may reach the pages, without a slash at the end. An
@@ -333,48 +281,13 @@ impl AdminState {
     pub(super) fn page_urls(&self) -> impl Iterator<Item = String> {
         let scheme = self.scheme.name();
         let name = self.terms.load().first_host().map(str::to_owned);
-        self.bound.iter().map(move |&address| match &name {
+        self.addresses.iter().map(move |&address| match &name {
             Some(name) if address.ip().is_unspecified() => format!("{scheme}://{name}:{}", address.port()),
             _ => format!("{scheme}://{}", bind::reachable(address)),
         })
     }
 
-    /// Returns the logins of the pages.
-    pub(super) fn logins(&self) -> &PageLogins {
-        &self.logins
-    }
-
-    /// Returns the actions of operators.
-    pub(super) fn audit(&self) -> &AuditLog {
-        &self.audit
-    }
-
-    /// Returns the traces.
-    pub(super) fn traces(&self) -> &Traces {
-        &self.traces
-    }
-
-    /// Returns the tag of this process.
-    pub(super) fn process(&self) -> ProcessTag {
-        self.process
-    }
-
-    /// Returns the last search for stuck clients.
-    pub(super) fn stuck(&self) -> &SharedSearch {
-        &self.stuck
-    }
-
-    /// Returns the last search for the longest queues.
-    pub(super) fn longest_queues(&self) -> &SharedSearch {
-        &self.longest_queues
-    }
-
-    /// Returns the timeline of redelivery.
-    pub(super) fn timeline(&self) -> &Timeline {
-        &self.timeline
-    }
-
-    /// Returns the seat of one live stream of a caller; `None` if too many are open.
+    /// Returns the place of one live stream of a caller; `None` if too many are open.
     pub(super) fn stream_seat(&self, caller: &Caller) -> Option<StreamSeat> {
         self.streams.take(caller.clone())
     }
@@ -389,11 +302,6 @@ impl AdminState {
             }
             started.await;
         }
-    }
-
-    /// Returns the last count of the deadlines.
-    pub(super) fn wheel(&self) -> &LastWheel {
-        &self.wheel
     }
 
     /// Waits for the turn to ask a shard. Returns `None` if too many wait already.
@@ -411,33 +319,14 @@ impl AdminState {
         self.turn(SHARDS).await
     }
 
-    /// Waits for the turn to search all sessions. One search at a time, because each asks the
-    /// shards a thousand questions for a million sessions. Returns `None` if too many wait already.
-    pub(super) async fn search(&self) -> Option<CallerTurn> {
-        self.searches.turn().await
-    }
-
-    /// Returns a seat to publish; `None` if too many publish already.
+    /// Returns a place to publish; `None` if too many publish already.
     pub(super) fn publish_seat(&self) -> Option<PublishSeat> {
         let permit = Arc::clone(&self.publishing).try_acquire_owned().ok()?;
         Some(PublishSeat { _permit: permit })
     }
 
-    /// Waits for the turn to hash a password. Returns `None` if too many wait already.
-    pub(super) async fn password_turn(&self) -> Option<CallerTurn> {
-        self.passwords.turn().await
-    }
-
-    /// Waits for the turn to use a file about clients. So a flood of changes delays a reload by one
-    /// change. Returns `None` if too many wait already.
-    pub(super) async fn file_turn(&self) -> Option<CallerTurn> {
-        self.files.turn().await
-    }
-
-    /// Makes the checks of the machine and of the files of the broker.
-    ///
-    /// # Errors
-    /// A disk hangs, or other checks are under way.
+    /// Makes the checks of the machine and of the files of the broker. Errors: a disk hangs, or
+    /// other checks are under way.
     pub(super) async fn check(&self) -> Result<Vec<Finding>, NotRead> {
         let Some(check) = self.checks.get().cloned() else { return Ok(Vec::new()) };
         self.checking.run(move || check()).await
@@ -460,10 +349,7 @@ impl AdminState {
         self.observer.get()
     }
 
-    /// Returns the view of the broker.
-    ///
-    /// # Errors
-    /// Clients cannot connect yet.
+    /// Returns the view of the broker. Errors: clients cannot connect yet.
     pub(super) fn running(&self) -> Result<&Observer, Failed> {
         self.observer().ok_or(Failed::Starting)
     }
@@ -479,7 +365,7 @@ impl AdminState {
             // attacker controls is no address.
             Ok(address) => {
                 address.is_loopback()
-                    || self.bound.iter().any(|own| own.ip() == address || own.ip().is_unspecified())
+                    || self.addresses.iter().any(|own| own.ip() == address || own.ip().is_unspecified())
             }
             Err(_) => name.eq_ignore_ascii_case("localhost") || self.terms.load().has_host(name),
         }
@@ -516,12 +402,14 @@ mod tests {
         let state =
             AdminState::new(Scheme::Http, Vec::new(), CredentialFile::default(), AdminTerms::default());
         let mut cx = Context::from_waker(Waker::noop());
-        let Poll::Ready(Some(first)) = pin!(state.search()).poll(&mut cx) else { panic!("the first search") };
-        let mut waiting: Vec<_> = (1..SEARCHES).map(|_| Box::pin(state.search())).collect();
+        let Poll::Ready(Some(first)) = pin!(state.searches.turn()).poll(&mut cx) else {
+            panic!("the first search")
+        };
+        let mut waiting: Vec<_> = (1..SEARCHES).map(|_| Box::pin(state.searches.turn())).collect();
         assert!(waiting.iter_mut().all(|turn| turn.as_mut().poll(&mut cx).is_pending()));
-        assert!(matches!(pin!(state.search()).poll(&mut cx), Poll::Ready(None)));
+        assert!(matches!(pin!(state.searches.turn()).poll(&mut cx), Poll::Ready(None)));
         drop((waiting, first));
-        assert!(matches!(pin!(state.search()).poll(&mut cx), Poll::Ready(Some(_))));
+        assert!(matches!(pin!(state.searches.turn()).poll(&mut cx), Poll::Ready(Some(_))));
     }
 
     #[test]

@@ -1,13 +1,11 @@
 //! The beginning and the end of traces, for programs and for the pages.
 
-use super::access::{Caller, Scope};
-use super::audit::{AuditedAction, Parameter, arguments};
-use super::commands::{complete, note_parameter};
+use super::access::Scope;
+use super::audit::arguments;
 use super::failed::Failed;
+use super::operator::{Operator, complete};
 use super::payloads::PayloadPermit;
-use super::problem_kind::ProblemKind;
-use super::request::{DurationText, permit};
-use super::state::State;
+use super::request::DurationText;
 use super::traces::book::TraceOrder;
 use crate::events::trace::{LONGEST_CLIENT_ID, TracedPayloads};
 use crate::mqtt::topic::TopicFilter;
@@ -83,64 +81,41 @@ impl TraceWish {
     }
 }
 
-/// Begins a trace for a caller, and writes a line of the audit log. Returns its number.
-///
-/// # Errors
-/// The caller's scope is too small, or nobody may see payloads and the trace wants them. A part of
-/// the wish is not valid, or there is no room for the trace.
-pub(super) async fn begin_trace(
-    state: &State,
-    caller: &Caller,
-    wish: TraceWish,
-    note: &str,
-) -> Result<u64, Failed> {
-    permit(caller, Scope::Operator)?;
+/// Begins a trace, and writes a line of the audit log. Returns its number. Errors: the operator's
+/// scope is too small, or nobody may see payloads and the trace wants them. A part of the wish is
+/// not valid, or there is no room for the trace.
+pub(super) async fn begin_trace(operator: &Operator, wish: TraceWish) -> Result<u64, Failed> {
+    operator.permit(Scope::Operator)?;
     if wish.payload {
-        PayloadPermit::of(state, caller)?;
+        PayloadPermit::of(&operator.state, &operator.caller)?;
     }
-    let order = wish.order()?;
-    complete(begin_and_note(state.clone(), caller.clone(), order, note_parameter(note))).await?
+    complete(begin_and_note(operator.clone(), wish.order()?)).await?
 }
 
-async fn begin_and_note(
-    state: State,
-    caller: Caller,
-    order: TraceOrder,
-    note: Option<Parameter>,
-) -> Result<u64, Failed> {
-    let observer = state.running()?;
+async fn begin_and_note(operator: Operator, order: TraceOrder) -> Result<u64, Failed> {
+    let state = &operator.state;
     let topics = (!order.filters.is_empty()).then(|| ("topics", order.filters.join(" ")));
     // First, because a long list of topics is cut.
     let payload = matches!(order.payloads, TracedPayloads::Shown).then(|| ("payload", "true".to_owned()));
-    let (target, arguments) = (order.clients.join(", "), arguments(&[payload, note, topics]));
-    let begun = state.traces().begin(&state, observer, order).await;
+    let target = order.clients.join(", ");
+    let arguments = arguments(&[payload, operator.note_parameter(), topics]);
+    let begun = state.traces.begin(state, state.running()?, order).await;
     // A reload since the permit may have found no trace to hide.
     state.hide_traced_payloads();
     let result = begun.as_ref().map_or_else(|_| "refused".to_owned(), |number| format!("trace {number}"));
-    state.audit().note(&caller, &AuditedAction { action: "begin_trace", target: &target, arguments, result });
+    operator.audit(("begin_trace", &target), arguments, result);
     begun.map_err(|full| Failed::Parameter(full.to_string()))
 }
 
-/// Ends a trace for a caller, forgets its steps, and writes a line of the audit log.
-///
-/// # Errors
-/// The caller's scope is too small, or there is no such trace.
-pub(super) async fn end_trace(state: &State, caller: &Caller, number: u64, note: &str) -> Result<(), Failed> {
-    permit(caller, Scope::Operator)?;
-    let is_ended =
-        complete(end_and_note(state.clone(), caller.clone(), number, note_parameter(note))).await?;
-    if is_ended { Ok(()) } else { Err(Failed::NoSuchTrace) }
-}
-
-/// Returns false if there is no such trace.
-async fn end_and_note(state: State, caller: Caller, number: u64, note: Option<Parameter>) -> bool {
-    // Nothing is traced before the start of the broker.
-    let is_ended = match state.observer() {
-        Some(observer) => state.traces().end(observer, number).await,
-        None => false,
+/// Ends a trace, forgets its steps, and writes a line of the audit log. Errors: the operator's scope
+/// is too small, or there is no such trace.
+pub(super) async fn end_trace(operator: &Operator, number: u64) -> Result<(), Failed> {
+    operator.permit(Scope::Operator)?;
+    let state = operator.state.clone();
+    let work = async move {
+        // Nothing is traced before the start of the broker.
+        let observer = state.observer().ok_or(Failed::NoSuchTrace)?;
+        state.traces.end(observer, number).await.then_some(()).ok_or(Failed::NoSuchTrace)
     };
-    let result = if is_ended { "done" } else { ProblemKind::NoSuchTrace.facts().slug }.to_owned();
-    let (target, arguments) = (number.to_string(), arguments(&[note]));
-    state.audit().note(&caller, &AuditedAction { action: "end_trace", target: &target, arguments, result });
-    is_ended
+    operator.act(("end_trace", &number.to_string()), &[], work, |()| "done".to_owned()).await
 }

@@ -29,18 +29,14 @@ pub(super) const BARS: usize = 64;
 pub(super) struct LastWheel(Mutex<Option<(Instant, Arc<WheelCount>)>>);
 
 impl LastWheel {
-    /// Returns a count that is at most half a second old.
-    ///
-    /// # Errors
-    /// The expiry actor does not answer in time.
+    /// Returns a count that is at most half a second old. Errors: the expiry actor does not answer
+    /// in time.
     pub(super) async fn now(&self, observer: &Observer) -> Result<Wheel, Failed> {
         self.within(observer, FRESH).await
     }
 
-    /// As [`Self::now`], with a count that is at most `age` old.
-    ///
-    /// # Errors
-    /// The expiry actor does not answer in time.
+    /// As [`Self::now`], with a count that is at most `age` old. Errors: the expiry actor does not
+    /// answer in time.
     pub(super) async fn within(&self, observer: &Observer, age: Duration) -> Result<Wheel, Failed> {
         let mut last = self.0.lock().await;
         if let Some((at, count)) = &*last
@@ -62,7 +58,6 @@ pub(super) struct Wheel {
     count: Arc<WheelCount>,
 }
 
-/// Deadlines by kind.
 pub(super) type ByKind = [u64; DeadlineKind::COUNT];
 
 /// The deadlines of some neighbouring buckets.
@@ -127,7 +122,6 @@ impl Wheel {
         self.count.later().iter().map(|keys| u64::from(*keys)).sum()
     }
 
-    /// Returns all deadlines by kind.
     pub(super) fn kinds(&self) -> ByKind {
         let mut kinds = [0; DeadlineKind::COUNT];
         let buckets = self.count.buckets().map(|(_, keys)| keys);

@@ -12,6 +12,7 @@
 //! offered. The user name is compared as bytes: clients send it in the form that SASLprep gives.
 
 use crate::auth::password::scram::ScramHash;
+use crate::named_enum::named_enum;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::fmt;
@@ -19,65 +20,33 @@ use std::fmt;
 /// The largest message of a client in bytes. Names and nonces are far shorter.
 const LONGEST_MESSAGE: usize = 1_024;
 
-/// The reason why an exchange failed, without any text of the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScramError {
-    /// The message is too long, or is not UTF-8.
-    Text,
-    /// The first message does not have the form of the RFC.
-    First,
-    /// The last message does not have the form of the RFC.
-    Last,
-    /// The client demands channel binding.
-    ChannelBinding,
-    /// The client wants to act as another user.
-    AuthorizationIdentity,
-    /// The client demands an extension.
-    Extension,
-    /// The user name is empty, or has a control character or a wrong escape.
-    Name,
-    /// The last message belongs to another exchange.
-    Nonce,
-    /// The password file has no SCRAM line of the user.
-    UnknownUser,
-    /// The client does not know the password.
-    WrongProof,
-    /// The client has proven the empty password, which is refused.
-    EmptyPassword,
-}
-
-impl ScramError {
-    /// Returns the text for the log.
-    pub fn what(self) -> &'static str {
-        match self {
-            ScramError::Text => "the SCRAM message is longer than 1,024 bytes, or is not UTF-8",
-            ScramError::First => "the first SCRAM message does not have the form n,,n=USER,r=NONCE",
-            ScramError::Last => "the last SCRAM message does not have the form c=biws,r=NONCE,p=PROOF",
-            ScramError::ChannelBinding => "the client demands SCRAM channel binding, which is not offered",
-            ScramError::AuthorizationIdentity => {
-                "the client sent a SCRAM authorization identity, which is not offered"
-            }
-            ScramError::Extension => "the client demands an unknown SCRAM extension",
-            ScramError::Name => "the SCRAM user name is empty, or has a control character or a wrong escape",
-            ScramError::Nonce => "the SCRAM nonce is not that of the exchange",
-            ScramError::UnknownUser => {
-                "unknown user name, or the user has no $scram-sha-256$ line (homing passwd -H scram)"
-            }
-            ScramError::WrongProof => "wrong password (SCRAM)",
-            ScramError::EmptyPassword => {
-                "the user's $scram-sha-256$ line is that of the empty password, which is refused (homing passwd)"
-            }
-        }
+named_enum! {
+    /// The reason why an exchange failed, for the log: without any text of the client.
+    pub enum ScramError {
+        /// The message is too long, or is not UTF-8.
+        Text = "the SCRAM message is longer than 1,024 bytes, or is not UTF-8",
+        /// The first message does not have the form of the RFC.
+        First = "the first SCRAM message does not have the form n,,n=USER,r=NONCE",
+        /// The last message does not have the form of the RFC.
+        Last = "the last SCRAM message does not have the form c=biws,r=NONCE,p=PROOF",
+        /// The client demands channel binding.
+        ChannelBinding = "the client demands SCRAM channel binding, which is not offered",
+        /// The client wants to act as another user.
+        AuthorizationIdentity = "the client sent a SCRAM authorization identity, which is not offered",
+        /// The client demands an extension.
+        Extension = "the client demands an unknown SCRAM extension",
+        /// The user name is empty, or has a control character or a wrong escape.
+        Name = "the SCRAM user name is empty, or has a control character or a wrong escape",
+        /// The last message belongs to another exchange.
+        Nonce = "the SCRAM nonce is not that of the exchange",
+        /// The password file has no SCRAM line of the user.
+        UnknownUser = "unknown user name, or the user has no $scram-sha-256$ line (homing passwd -H scram)",
+        /// The client does not know the password.
+        WrongProof = "wrong password (SCRAM)",
+        /// The client has proven the empty password, which is refused.
+        EmptyPassword = "the user's $scram-sha-256$ line is that of the empty password, which is refused (homing passwd)",
     }
 }
-
-impl fmt::Display for ScramError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.what())
-    }
-}
-
-impl std::error::Error for ScramError {}
 
 /// The first message of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,41 +11,26 @@ use crate::access::grant::SessionRules;
 use crate::access::ordered::{Direction, OrderedRule, OrderedRules};
 use crate::access::permit::{Permit, UserRules};
 use crate::access::rule::RuleFilter;
+use crate::named_enum::named_enum;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// The largest number of rules of one session. A check looks at each of them.
 const RULES: usize = 256;
 
-/// The reason why rules cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionRulesError {
-    /// Neither an object nor an array.
-    Form,
-    /// A list has something else than topic filters.
-    List,
-    /// A rule of an array is not understood.
-    Rule,
-    /// A filter is not understood.
-    Filter,
-    /// Too many rules.
-    TooMany,
-}
-
-impl SessionRulesError {
-    /// Returns the reason as a text.
-    pub fn text(self) -> &'static str {
-        match self {
-            SessionRulesError::Form => "acl is neither an array of rules nor an object with pub, sub and all",
-            SessionRulesError::List => "pub, sub and all of acl are lists of topic filters",
-            SessionRulesError::Rule => {
-                "a rule of acl needs permission (allow, deny), action (publish, subscribe, all) and topic, and nothing else"
-            }
-            SessionRulesError::Filter => {
-                "a filter of acl is not valid; ${username}, ${clientid}, %u and %c stand for whole levels"
-            }
-            SessionRulesError::TooMany => "acl has more than 256 rules",
-        }
+named_enum! {
+    /// The reason why rules cannot be used, as a text.
+    pub enum SessionRulesError {
+        /// Neither an object nor an array.
+        Form = "acl is neither an array of rules nor an object with pub, sub and all",
+        /// A list has something else than topic filters.
+        List = "pub, sub and all of acl are lists of topic filters",
+        /// A rule of an array is not understood.
+        Rule = "a rule of acl needs permission (allow, deny), action (publish, subscribe, all) and topic, and nothing else",
+        /// A filter is not understood.
+        Filter = "a filter of acl is not valid; ${username}, ${clientid}, %u and %c stand for whole levels",
+        /// Too many rules.
+        TooMany = "acl has more than 256 rules",
     }
 }
 

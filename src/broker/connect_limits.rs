@@ -74,7 +74,6 @@ pub(crate) struct LiveLimits {
 }
 
 impl LiveLimits {
-    /// Returns the limits of a configuration.
     pub(crate) fn new(config: &Config) -> LiveLimits {
         let limits = LiveLimits { connections: AtomicUsize::new(0), connect_timeout_ms: AtomicU64::new(0) };
         limits.set(config);

@@ -107,10 +107,8 @@ impl ClientFile {
         }
     }
 
-    /// Returns the path of the file.
-    ///
-    /// # Errors
-    /// The configuration names none. The text says what is there instead.
+    /// Returns the path of the file. Errors: the configuration names none. The text says what is
+    /// there instead.
     pub(super) fn path(self, config: &Config) -> Result<PathBuf, NotEdited> {
         let auth = &config.auth;
         let path = match self {
@@ -127,10 +125,7 @@ impl ClientFile {
         })
     }
 
-    /// Reads a content.
-    ///
-    /// # Errors
-    /// All mistakes, with their lines.
+    /// Reads a content. Errors: all mistakes, with their lines.
     fn parse(self, path: &Path, content: &[u8]) -> Result<ParsedFile, NotEdited> {
         let parsed = match self {
             ClientFile::Passwords => {
@@ -158,10 +153,7 @@ pub(super) struct WrittenFile {
 }
 
 /// Checks and writes a change. Blocks for as long as the disk takes. Once `given_up` is true,
-/// nothing is written any more.
-///
-/// # Errors
-/// The file is unchanged.
+/// nothing is written any more. Errors: the file is unchanged.
 pub(super) fn write(
     path: &Path,
     edit: FileEdit,
@@ -183,10 +175,7 @@ pub(super) fn write(
     Ok(WrittenFile { parsed, version, is_changed })
 }
 
-/// Reads a file. Blocks for as long as the disk takes.
-///
-/// # Errors
-/// The system refuses the file.
+/// Reads a file. Blocks for as long as the disk takes. Errors: the system refuses the file.
 pub(super) fn read(path: PathBuf) -> Result<ClientFileContent, NotEdited> {
     let content = Zeroizing::new(FileError::read(&path)?);
     let version = Fingerprint::of_bytes(&content);

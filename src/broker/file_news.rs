@@ -40,7 +40,6 @@ pub struct FileNews {
     pub detail: String,
 }
 
-/// Returns a number with its noun.
 pub(super) fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

@@ -36,10 +36,8 @@ const AT_ONCE: usize = 64;
 /// The rate of log lines about refused connections.
 const LINES: Rate = Rate::per_second(1);
 
-/// A socket that listens.
 #[derive(Debug)]
 pub(super) struct ListeningSocket {
-    /// The socket.
     pub(super) socket: Arc<OwnedFd>,
     /// The file of a Unix socket, which is removed at the end.
     pub(super) file: Option<SocketFile>,
@@ -48,10 +46,7 @@ pub(super) struct ListeningSocket {
 }
 
 /// Binds a listener, and listens. `name` is that of the listener, `backlog` that of
-/// `network.backlog`.
-///
-/// # Errors
-/// The system refuses the address.
+/// `network.backlog`. Errors: the system refuses the address.
 pub(super) fn open(
     name: &str,
     listener: &config::Listener,
@@ -84,7 +79,6 @@ pub(super) struct AcceptTerms {
     pub(super) handshakes: Option<Handshakes>,
     /// The maximum number of connections of the listener; `usize::MAX` without a limit.
     pub(super) connections: usize,
-    /// The rates of connects.
     pub(super) rates: ConnectRates,
 }
 
@@ -119,10 +113,7 @@ pub(super) struct Acceptor {
 
 impl Acceptor {
     /// Registers the listener with the current reactor. Its sockets go to the handshake threads if
-    /// it needs them, else to the shards.
-    ///
-    /// # Errors
-    /// The reactor refuses the listener.
+    /// it needs them, else to the shards. Errors: the reactor refuses the listener.
     pub(super) fn new(
         listening: ListeningSocket,
         terms: Rc<RefCell<AcceptTerms>>,

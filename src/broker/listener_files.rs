@@ -84,9 +84,7 @@ impl ListenerPaths {
 
     /// Reads all files. A file that is named several times is read once. A file of a closed
     /// listener may be gone: then its content from `before` counts, for the remaining clients.
-    ///
-    /// # Errors
-    /// The first file that cannot be used.
+    /// Errors: the first file that cannot be used.
     pub(super) fn load<T, E>(
         &self,
         read: impl Fn(&Path) -> Result<T, FileError>,
@@ -124,7 +122,6 @@ impl<T> ListenerFiles<T> {
         ListenerFiles { broker: Some(Arc::clone(file)), open: open.collect(), closed: closed.collect() }
     }
 
-    /// Returns the file of the broker.
     pub(super) fn broker(&self) -> Option<&Arc<T>> {
         self.broker.as_ref()
     }
@@ -175,7 +172,6 @@ impl<T> Default for ListenerFiles<T> {
 }
 
 impl<T> From<Arc<T>> for ListenerFiles<T> {
-    /// Returns one file for all listeners.
     fn from(file: Arc<T>) -> ListenerFiles<T> {
         ListenerFiles { broker: Some(file), ..ListenerFiles::default() }
     }

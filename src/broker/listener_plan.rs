@@ -28,7 +28,6 @@ pub(super) struct ListenerPlan {
 /// A listener that is open after a reload.
 #[derive(Debug)]
 pub(super) struct PlannedListener {
-    /// The settings.
     pub(super) listener: Listener,
     /// The name for the log, and for stored sessions with rules of this listener.
     pub(super) name: Box<str>,

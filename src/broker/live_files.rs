@@ -86,10 +86,8 @@ impl NewFiles {
 }
 
 impl FilesToRead {
-    /// Reads all files, for these listeners. Blocks for as long as their disks take.
-    ///
-    /// # Errors
-    /// The mistakes of all files.
+    /// Reads all files, for these listeners. Blocks for as long as their disks take. Errors: the
+    /// mistakes of all files.
     pub(super) fn read(&self, config: &Config, plan: &ListenerPlan) -> Result<NewFiles, Vec<String>> {
         let text = |error: StartError| error.to_string();
         let digests = FileDigests::default();
@@ -172,10 +170,8 @@ impl LiveFiles {
         }
     }
 
-    /// Starts the authenticator if there was none and the new files need it.
-    ///
-    /// # Errors
-    /// The system refuses a thread.
+    /// Starts the authenticator if there was none and the new files need it. Errors: the system
+    /// refuses a thread.
     pub(super) fn start_logins(&self, config: &Config, new: &mut NewFiles) -> Result<(), Vec<String>> {
         if self.logins.is_none()
             && let Some(files) = new.logins.take()

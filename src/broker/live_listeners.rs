@@ -56,7 +56,6 @@ struct AcceptorParts {
     rate: ConnectRate,
 }
 
-/// A listener with its task.
 struct RunningListener {
     ready: ReadyListener,
     task: JoinHandle<()>,
@@ -130,9 +129,7 @@ impl ListenerNews {
 
 impl LiveListeners {
     /// Starts the acceptors of the sockets that a broker has bound, by the plan of its start.
-    ///
-    /// # Errors
-    /// The system refuses a thread, or the reactor a socket.
+    /// Errors: the system refuses a thread, or the reactor a socket.
     pub(super) fn start<'a>(
         config: &Config,
         (plan, sockets): (ListenerPlan, FirstSockets),
@@ -186,11 +183,8 @@ impl LiveListeners {
 
     /// Binds the sockets of the new listeners of a plan, and makes all that new and changed
     /// listeners need. Changes nothing that runs. `tls` has that of the listeners with TLS, in the
-    /// order of the plan.
-    ///
-    /// # Errors
-    /// Each listener whose address the system refuses, or the system refuses a thread. Then all
-    /// sockets that were bound are closed again.
+    /// order of the plan. Errors: each listener whose address the system refuses, or the system
+    /// refuses a thread. Then all sockets that were bound are closed again.
     pub(super) fn open_new<'a>(
         &self,
         config: &Config,
@@ -317,10 +311,7 @@ impl RunningListener {
 }
 
 impl AcceptorParts {
-    /// Starts the handshake threads.
-    ///
-    /// # Errors
-    /// The system refuses a thread or an event loop.
+    /// Starts the handshake threads. Errors: the system refuses a thread or an event loop.
     fn start_handshakes(&self, config: &Config) -> io::Result<Handshakes> {
         let parts = HandshakeParts {
             shards: self.shards.clone(),
@@ -359,10 +350,7 @@ impl AcceptorParts {
         })
     }
 
-    /// Returns a bound listener with its acceptor.
-    ///
-    /// # Errors
-    /// The reactor refuses the socket.
+    /// Returns a bound listener with its acceptor. Errors: the reactor refuses the socket.
     fn opens(
         &self,
         listening: ListeningSocket,
@@ -377,10 +365,8 @@ impl AcceptorParts {
     }
 }
 
-/// Checks that the addresses of the new listeners of a plan are free. Opens none of them.
-///
-/// # Errors
-/// Each listener whose address the system refuses.
+/// Checks that the addresses of the new listeners of a plan are free. Opens none of them. Errors:
+/// each listener whose address the system refuses.
 pub(super) fn check_new(plan: &ListenerPlan) -> Result<(), Vec<String>> {
     for_each_new(plan, |new| {
         new.listener.address.as_ref().map_or(Ok(()), |address| Ok(bind::check(address)?))
@@ -388,10 +374,7 @@ pub(super) fn check_new(plan: &ListenerPlan) -> Result<(), Vec<String>> {
     .map(drop)
 }
 
-/// Does something with each new listener of a plan.
-///
-/// # Errors
-/// All errors, each with a correct form.
+/// Does something with each new listener of a plan. Errors: all errors, each with a correct form.
 fn for_each_new<T>(
     plan: &ListenerPlan,
     make: impl Fn(&PlannedListener) -> Result<T, StartError>,

@@ -22,7 +22,6 @@ use std::sync::Arc;
 use tracing::warn;
 use zeroize::Zeroizing;
 
-/// The authenticator.
 pub(super) struct Logins {
     authenticator: Authenticator,
 }
@@ -57,10 +56,7 @@ pub(super) type ChangedPasswords = (Arc<PasswordFiles>, Arc<PasswordFiles>);
 
 impl LoginFiles {
     /// Reads the files for these listeners, and notes their digests. A missing file of a closed
-    /// listener keeps its content from `before`.
-    ///
-    /// # Errors
-    /// The mistakes of all files.
+    /// listener keeps its content from `before`. Errors: the mistakes of all files.
     pub(super) fn read(
         config: &Config,
         plan: &ListenerPlan,
@@ -87,10 +83,7 @@ impl LoginFiles {
 }
 
 impl Logins {
-    /// Starts the authenticator for a number of shards.
-    ///
-    /// # Errors
-    /// The system refuses a thread.
+    /// Starts the authenticator for a number of shards. Errors: the system refuses a thread.
     pub(super) fn start(config: &Config, files: LoginFiles, shards: usize) -> Result<Logins, StartError> {
         let auth = &config.auth;
         if let Some(url) = auth.http_service()
@@ -123,7 +116,6 @@ impl Logins {
         self.authenticator.client(reply)
     }
 
-    /// Returns the password files in force.
     pub(super) fn passwords(&self) -> Arc<PasswordFiles> {
         Arc::clone(&self.authenticator.checks().passwords)
     }
@@ -216,10 +208,7 @@ pub(super) fn decoy_secret(directory: Option<&Path>) -> Option<DecoySecret> {
 }
 
 /// Reads the password files. The salts of unknown names differ between the files, as those of users
-/// do.
-///
-/// # Errors
-/// The first file that cannot be used.
+/// do. Errors: the first file that cannot be used.
 fn load_passwords(
     paths: &ListenerPaths,
     decoys: Option<&DecoySecret>,

@@ -27,10 +27,6 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Adopt(pub Vec<Incoming>);
 
-impl Message for Adopt {
-    type Result = ();
-}
-
 /// The ways to one shard.
 #[derive(Clone)]
 pub struct PeerAddresses {
@@ -66,10 +62,6 @@ impl PasswordsChanged {
     }
 }
 
-impl Message for PasswordsChanged {
-    type Result = ();
-}
-
 /// The TLS of a listener was replaced. Clients whose certificate is not valid any more are
 /// disconnected.
 #[derive(Clone)]
@@ -84,10 +76,6 @@ pub struct TlsChanged {
     pub tally: RevocationTally,
 }
 
-impl Message for TlsChanged {
-    type Result = ();
-}
-
 /// The file of bans was read again. Clients that are banned now are disconnected.
 #[derive(Clone, Debug)]
 pub struct BansChanged {
@@ -98,10 +86,6 @@ pub struct BansChanged {
     pub from: usize,
     /// Counts the clients that are disconnected.
     pub tally: RevocationTally,
-}
-
-impl Message for BansChanged {
-    type Result = ();
 }
 
 /// The configuration was read again. The reply comes when the shard has the new settings.
@@ -116,17 +100,9 @@ pub struct SettingsChanged {
     pub sys_interval: Option<Duration>,
 }
 
-impl Message for SettingsChanged {
-    type Result = ();
-}
-
 /// The ACL file was read again. Its rules hold from now on.
 #[derive(Clone, Debug)]
 pub struct AclChanged(pub AclFiles);
-
-impl Message for AclChanged {
-    type Result = ();
-}
 
 /// The ways to all shards, sent once all have started.
 pub struct ConnectPeers {
@@ -138,23 +114,11 @@ pub struct ConnectPeers {
     pub authenticator: Option<AuthClientParts>,
 }
 
-impl Message for ConnectPeers {
-    type Result = ();
-}
-
 /// The way to an authenticator that started after the shard.
 pub struct ConnectAuthenticator(pub AuthClientParts);
 
-impl Message for ConnectAuthenticator {
-    type Result = ();
-}
-
 /// The store has every batch of the shard up to this one.
 pub struct StoredUpTo(pub Lsn);
-
-impl Message for StoredUpTo {
-    type Result = ();
-}
 
 /// Stored deliveries that a shard requested.
 #[derive(Debug)]
@@ -163,10 +127,6 @@ pub struct Page {
     pub request: PageRequest,
     /// Entries that the store still had.
     pub entries: Vec<ReadEntry>,
-}
-
-impl Message for Page {
-    type Result = ();
 }
 
 /// Stored delayed messages that a shard requested.
@@ -178,10 +138,6 @@ pub struct DelayedPage {
     pub delayed: Vec<StoredDelayed>,
 }
 
-impl Message for DelayedPage {
-    type Result = ();
-}
-
 /// Starts the deadlines of a shard. Every shard has its peers' subscriptions before this message,
 /// because the peer batches came first. So a message that is due at once after a restart reaches
 /// the receivers of every shard.
@@ -190,24 +146,26 @@ pub struct StartTimers {
     pub expiry: Addr<ExpiryActor>,
 }
 
-impl Message for StartTimers {
-    type Result = ();
-}
-
 /// The messages of one turn of another shard for this shard.
 pub struct PeerTurn(pub PeerBatch);
-
-impl Message for PeerTurn {
-    type Result = ();
-}
 
 /// Disconnects every client with the reason that the broker stops. Answered when no connection is
 /// left.
 #[derive(Debug)]
 pub struct Stop;
 
-impl Message for Stop {
-    type Result = ();
+/// Makes messages of types. A sender learns at most that one was handled.
+macro_rules! messages_without_answer {
+    ($($Message:ident)*) => {
+        $(impl Message for $Message {
+            type Result = ();
+        })*
+    };
+}
+
+messages_without_answer! {
+    Adopt PasswordsChanged TlsChanged BansChanged SettingsChanged AclChanged ConnectPeers
+    ConnectAuthenticator StoredUpTo Page DelayedPage StartTimers PeerTurn Stop
 }
 
 #[cfg(test)]

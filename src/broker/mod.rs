@@ -226,12 +226,7 @@ impl Broker {
     /// # Panics
     /// If called from within an async runtime.
     pub fn dump(&self) -> String {
-        let Some(requests) = &self.requests else { return String::new() };
-        let (reply, text) = oneshot::channel();
-        if requests.blocking_send(Request::Dump(reply)).is_err() {
-            return String::new();
-        }
-        text.blocking_recv().unwrap_or_default()
+        self.ask(Request::Dump).unwrap_or_default()
     }
 
     /// Sets how a reload reads the configuration, and the sources of the values that the broker was
@@ -241,10 +236,7 @@ impl Broker {
     /// # Panics
     /// If called from within an async runtime.
     pub fn read_again_by(&self, reader: ConfigReader, sources: KeySources) {
-        if let Some(requests) = &self.requests {
-            // A broker that stops reads nothing again.
-            let _ = requests.blocking_send(Request::ReadBy(reader, sources));
-        }
+        self.tell(Request::ReadBy(reader, sources));
     }
 
     /// Sets the watcher of the listeners, called after a reload that changed some. The watcher is
@@ -253,10 +245,7 @@ impl Broker {
     /// # Panics
     /// If called from within an async runtime.
     pub fn watch_listeners(&self, watcher: ListenerWatcher) {
-        if let Some(requests) = &self.requests {
-            // A broker that stops changes no listeners.
-            let _ = requests.blocking_send(Request::Watch(watcher));
-        }
+        self.tell(Request::Watch(watcher));
     }
 
     /// Adds one who is given the configuration that each reload has put in force. The watcher is called
@@ -265,10 +254,7 @@ impl Broker {
     /// # Panics
     /// If called from within an async runtime.
     pub fn watch_settings(&self, watcher: SettingsWatcher) {
-        if let Some(requests) = &self.requests {
-            // A broker that stops changes no settings.
-            let _ = requests.blocking_send(Request::WatchSettings(watcher));
-        }
+        self.tell(Request::WatchSettings(watcher));
     }
 
     /// Reads the certificate of the HTTP interface again whenever those of the listeners are read
@@ -277,10 +263,7 @@ impl Broker {
     /// # Panics
     /// If called from within an async runtime.
     pub fn renew_also(&self, interface: Arc<LiveTls>) {
-        if let Some(requests) = &self.requests {
-            // A broker that stops reads nothing again.
-            let _ = requests.blocking_send(Request::Include(interface));
-        }
+        self.tell(Request::Include(interface));
     }
 
     /// Reads the configuration and its files again. Users who have left the password file, or have
@@ -294,18 +277,9 @@ impl Broker {
     /// # Panics
     /// If called from within an async runtime.
     pub fn reload(&self) -> Result<String, String> {
-        let stopped = || Err("the broker stops".to_owned());
-        let Some(requests) = &self.requests else { return stopped() };
-        let (reply, result) = oneshot::channel();
-        if requests.blocking_send(Request::Reload(ReloadMode::Apply, reply)).is_err() {
-            return stopped();
-        }
-        match result.blocking_recv() {
-            Ok(result) => {
-                result.map(|done| done.of_files().join("; ")).map_err(|mistakes| mistakes.join("; "))
-            }
-            Err(_) => stopped(),
-        }
+        let result = self.ask(|reply| Request::Reload(ReloadMode::Apply, reply));
+        let result = result.ok_or("the broker stops")?;
+        result.map(|done| done.of_files().join("; ")).map_err(|mistakes| mistakes.join("; "))
     }
 
     /// Reads the files of TLS again if one of them changed. The broker itself checks once a minute.
@@ -313,11 +287,21 @@ impl Broker {
     /// # Panics
     /// If called from within an async runtime.
     pub fn check_tls_files(&self) {
-        let Some(requests) = &self.requests else { return };
-        let (reply, done) = oneshot::channel();
-        if requests.blocking_send(Request::CheckTls(reply)).is_ok() {
-            let _ = done.blocking_recv();
+        self.ask(Request::CheckTls);
+    }
+
+    /// Sends a request to the supervisor. A broker that stops carries out none.
+    fn tell(&self, request: Request) {
+        if let Some(requests) = &self.requests {
+            let _ = requests.blocking_send(request);
         }
+    }
+
+    /// Sends a request to the supervisor, and returns the reply; `None` if the broker stops.
+    fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Option<T> {
+        let (reply, result) = oneshot::channel();
+        self.tell(request(reply));
+        result.blocking_recv().ok()
     }
 
     /// Stops in order: refuses new connections, sends DISCONNECT 0x8B to 5.0 clients, and writes

@@ -154,7 +154,6 @@ impl ListenerDirectory {
         Vec::clone(&self.0.load())
     }
 
-    /// Replaces the listeners.
     pub(super) fn replace(&self, open: Vec<OpenListener>) {
         self.0.store(Arc::new(open));
     }

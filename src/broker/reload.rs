@@ -193,10 +193,8 @@ impl Reload {
         self.files.check_tls_files(&self.listeners.entrances()).await;
     }
 
-    /// Reads one of the files about clients.
-    ///
-    /// # Errors
-    /// The configuration names none, or it cannot be read.
+    /// Reads one of the files about clients. Errors: the configuration names none, or it cannot be
+    /// read.
     pub(super) async fn read_file(&self, file: ClientFile) -> Result<ClientFileContent, NotEdited> {
         let path = file.path(&self.config)?;
         let read = self.reading.run(move || file_edits::read(path)).await.map_err(NotEdited::Hangs)??;
@@ -204,10 +202,8 @@ impl Reload {
         Ok(ClientFileContent { is_in_force, ..read })
     }
 
-    /// Changes one of the files about clients, and puts it in force.
-    ///
-    /// # Errors
-    /// The file is unchanged, and what is in force, too. If the disk hangs, nobody knows.
+    /// Changes one of the files about clients, and puts it in force. Errors: the file is unchanged,
+    /// and what is in force, too. If the disk hangs, nobody knows.
     pub(super) async fn edit_file(&mut self, edit: FileEdit) -> Result<FileEdited, NotEdited> {
         let (key, mode, path) = (edit.file.key(), edit.mode, edit.file.path(&self.config)?);
         let (given_up, of_thread) = (Arc::new(AtomicBool::new(false)), path.clone());
@@ -232,10 +228,8 @@ impl Reload {
         Ok(edited)
     }
 
-    /// Reads everything again, and puts it in force if nothing has a mistake.
-    ///
-    /// # Errors
-    /// All mistakes of all layers and files. Then nothing changes.
+    /// Reads everything again, and puts it in force if nothing has a mistake. Errors: all mistakes
+    /// of all layers and files. Then nothing changes.
     pub(super) async fn run(&mut self, mode: ReloadMode) -> Result<Reloaded, Vec<String>> {
         if mode == ReloadMode::Check {
             return self.read_again(mode).await;
@@ -301,10 +295,8 @@ impl Reload {
         }
     }
 
-    /// Reads the configuration and all files, on a thread for that. Changes nothing.
-    ///
-    /// # Errors
-    /// All mistakes of all layers and files, or the file that hangs.
+    /// Reads the configuration and all files, on a thread for that. Changes nothing. Errors: all
+    /// mistakes of all layers and files, or the file that hangs.
     async fn read_all(&self) -> Result<ReadAgain, Vec<String>> {
         let not_read = |error: NotRead| vec![error.to_string()];
         let loaded = match self.reader.clone() {
@@ -340,10 +332,8 @@ impl Reload {
         }
     }
 
-    /// Does all that may fail: binds sockets and starts threads. Changes nothing that runs.
-    ///
-    /// # Errors
-    /// The addresses and threads that the system refuses.
+    /// Does all that may fail: binds sockets and starts threads. Changes nothing that runs. Errors:
+    /// the addresses and threads that the system refuses.
     fn make_ready(
         &self,
         config: &Config,

@@ -27,10 +27,8 @@ impl RuleFiles {
     }
 
     /// Reads all files again, for these listeners. A file that several listeners or `acl.file` name
-    /// is read once. Notes their digests, and changes nothing.
-    ///
-    /// # Errors
-    /// The first file that cannot be used.
+    /// is read once. Notes their digests, and changes nothing. Errors: the first file that cannot
+    /// be used.
     pub(super) fn read_again(
         &self,
         config: &Config,

@@ -86,7 +86,6 @@ pub(super) fn broker_limits(config: &Config, connections: usize) -> BrokerLimits
     }
 }
 
-/// Returns the limits of the retained messages.
 pub(super) fn retained_limits(config: &Config) -> RetainedLimits {
     let limits = &config.limits;
     RetainedLimits { messages: limits.retained_messages as usize, bytes: limits.retained_bytes.as_usize() }

@@ -81,10 +81,8 @@ impl OpenedStore {
     }
 
     /// Starts the committing and the reading thread. `failed` receives the cause when the store
-    /// fails.
-    ///
-    /// # Errors
-    /// The store cannot be read from a second thread, or the system refuses a thread.
+    /// fails. Errors: the store cannot be read from a second thread, or the system refuses a
+    /// thread.
     pub(super) fn start(
         self,
         options: WriterOptions,

@@ -84,10 +84,8 @@ impl Supervisor {
     /// Starts the shards and the expiry actor, connects them with each other, then accepts
     /// connections.
     ///
-    /// `failed` receives the cause when the store fails.
-    ///
-    /// # Errors
-    /// The store cannot be read, the system refuses a thread, or a thread ends at the start.
+    /// `failed` receives the cause when the store fails. Errors: the store cannot be read, the
+    /// system refuses a thread, or a thread ends at the start.
     pub(super) async fn start(
         config: Config,
         plan: ListenerPlan,
@@ -404,9 +402,7 @@ fn start_expiry(
     ExpiryActor::start_in_arbiter(&arbiter.handle(), move |_| ExpiryActor::new(tick, recipients, statistics))
 }
 
-/// Connects the shards with each other and with the store, and then starts their deadlines.
-///
-/// # Errors
+/// Connects the shards with each other and with the store, and then starts their deadlines. Errors:
 /// [`StartError::Died`] if a thread ended.
 async fn connect(
     shards: &[Addr<ShardActor>],
@@ -436,10 +432,8 @@ async fn connect(
     Ok(())
 }
 
-/// Starts the authenticator, if a listener needs it.
-///
-/// # Errors
-/// A file cannot be used, or the system refuses a thread.
+/// Starts the authenticator, if a listener needs it. Errors: a file cannot be used, or the system
+/// refuses a thread.
 fn start_logins(
     config: &Config,
     plan: &ListenerPlan,

@@ -21,7 +21,6 @@ pub(super) const LOADS: [&str; 9] = [
     "connections",
 ];
 
-/// The averages of all loads.
 #[derive(Debug, Default)]
 pub(super) struct LoadAverages {
     /// The time of the last call, and the counters then.

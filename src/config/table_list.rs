@@ -7,7 +7,6 @@ use super::rule::ValueRule;
 use super::value::{self, origin, written};
 use config::{Map, Value, ValueKind};
 
-/// A list of tables.
 pub(super) struct TableList {
     /// The key of the list.
     pub(super) key: &'static str,
@@ -17,7 +16,6 @@ pub(super) struct TableList {
     pub(super) most: usize,
 }
 
-/// One table of a list.
 pub(super) struct ListedTable<'a> {
     /// The name in problems, such as `slo, objective 2`.
     pub(super) name: String,

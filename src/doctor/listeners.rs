@@ -86,8 +86,7 @@ fn port(address: &ListenerAddress, taken: &mut TakenPorts) -> Finding {
 }
 
 impl TakenPorts {
-    /// # Errors
-    /// The system refuses the address.
+    /// Errors: the system refuses the address.
     fn tcp(&mut self, address: SocketAddr) -> Result<(), BindError> {
         // The start's own function: its options decide which addresses can be taken together.
         let (socket, _) = bind::tcp(address, 1)?;
@@ -95,10 +94,8 @@ impl TakenPorts {
         Ok(())
     }
 
-    /// Makes no file.
-    ///
-    /// # Errors
-    /// There is a file of another kind, somebody listens there, or the folder is missing.
+    /// Makes no file. Errors: there is a file of another kind, somebody listens there, or the
+    /// folder is missing.
     fn unix(&mut self, path: &Path) -> Result<(), BindError> {
         let address = ListenerAddress::Unix(path.to_owned());
         if self.files.iter().any(|file| file == path) {

@@ -11,9 +11,7 @@ use std::time::Duration;
 /// The checks that only the broker itself can make. `GET /api/v1/doctor` returns their results.
 const OWN_CHECKS: [Check; 3] = [Check::Limits, Check::Log, Check::Deadlines];
 
-/// The broker that was asked.
 pub(super) struct AskedBroker {
-    /// True if it answers.
     pub(super) answers: bool,
     pub(super) findings: Vec<Finding>,
 }

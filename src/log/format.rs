@@ -78,7 +78,6 @@ fn priority(level: Level) -> u8 {
     }
 }
 
-/// Returns the colour of a level on a terminal.
 fn colour(level: Level) -> u8 {
     match level {
         Level::ERROR => 31,

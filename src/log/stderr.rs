@@ -153,10 +153,7 @@ impl Lines {
     }
 }
 
-/// Writes all bytes.
-///
-/// # Errors
-/// The number of lines that were not written.
+/// Writes all bytes. Errors: the number of lines that were not written.
 fn write_whole(out: &mut impl Write, mut bytes: &[u8]) -> Result<(), u64> {
     while !bytes.is_empty() {
         match out.write(bytes) {

@@ -7,7 +7,7 @@
 //!
 //! Each of the two codecs may be absent. A plain connection has no `Layers` at all.
 
-use std::fmt;
+use crate::named_enum::named_enum;
 use std::io::IoSlice;
 
 use thiserror::Error;
@@ -68,19 +68,20 @@ pub enum LayerError {
     Frame(#[from] FrameError),
 }
 
-/// The protocol that the first bytes of a connection look like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FirstBytes {
-    /// A CONNECT packet of MQTT.
-    Mqtt,
-    /// A TLS record with a handshake message.
-    Tls,
-    /// A request line of HTTP.
-    Http,
-    /// A PROXY protocol header.
-    Proxy,
-    /// Nothing of these.
-    Other,
+named_enum! {
+    /// The protocol that the first bytes of a connection look like.
+    pub enum FirstBytes {
+        /// A CONNECT packet of MQTT.
+        Mqtt = "the first byte is that of an MQTT CONNECT",
+        /// A TLS record with a handshake message.
+        Tls = "the first bytes are those of a TLS handshake",
+        /// A request line of HTTP.
+        Http = "the first bytes are those of an HTTP request",
+        /// A PROXY protocol header.
+        Proxy = "the first bytes are those of a PROXY protocol header",
+        /// Nothing of these.
+        Other = "the first bytes are of no known protocol",
+    }
 }
 
 impl FirstBytes {
@@ -96,18 +97,6 @@ impl FirstBytes {
             [b'A'..=b'Z', b'A'..=b'Z', b'A'..=b'Z', ..] => FirstBytes::Http,
             _ => FirstBytes::Other,
         }
-    }
-}
-
-impl fmt::Display for FirstBytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            FirstBytes::Mqtt => "the first byte is that of an MQTT CONNECT",
-            FirstBytes::Tls => "the first bytes are those of a TLS handshake",
-            FirstBytes::Http => "the first bytes are those of an HTTP request",
-            FirstBytes::Proxy => "the first bytes are those of a PROXY protocol header",
-            FirstBytes::Other => "the first bytes are of no known protocol",
-        })
     }
 }
 
@@ -135,7 +124,6 @@ impl Layers {
     /// `wire` is scratch after the call, except the part that was not used.
     ///
     /// # Errors
-    ///
     /// The peer broke a rule of TLS or WebSocket. The connection ends; MQTT bytes that the same
     /// call opened before the error may be missing in `plain`.
     pub fn open(

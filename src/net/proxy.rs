@@ -130,7 +130,6 @@ impl TrustedProxies {
 /// calls again with all bytes so far and more.
 ///
 /// # Errors
-///
 /// There is no header, or it is refused.
 pub fn read(bytes: &[u8], rules: ProxyRules) -> Result<Option<Proxied>, ProxyError> {
     let begins = |start: &[u8]| bytes.iter().zip(start).all(|(byte, expected)| byte == expected);

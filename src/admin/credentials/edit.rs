@@ -38,10 +38,8 @@ pub enum CredentialError {
 }
 
 /// Replaces the line of a name, which must be valid, by `line`. Without a line the name leaves the
-/// file. Without a file a new one is made.
-///
-/// # Errors
-/// The file has a mistake, the system refuses, or there is nothing to delete.
+/// file. Without a file a new one is made. Errors: the file has a mistake, the system refuses, or
+/// there is nothing to delete.
 pub(super) fn replace(file: &Path, name: &str, line: Option<String>) -> Result<(), CredentialError> {
     let replacement = Replacement::begin(file)?;
     let content = replacement.content().unwrap_or_default();
@@ -56,10 +54,8 @@ pub(super) fn replace(file: &Path, name: &str, line: Option<String>) -> Result<(
     Ok(replacement.commit(text.as_bytes())?)
 }
 
-/// Checks that a name means the same when the file is read again.
-///
-/// # Errors
-/// The name would be read back differently.
+/// Checks that a name means the same when the file is read again. Errors: the name would be read
+/// back differently.
 pub(super) fn check_name(name: &str) -> Result<(), CredentialError> {
     match crate::auth::passwd::is_user_name(name) {
         true => Ok(()),

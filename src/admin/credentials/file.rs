@@ -44,10 +44,7 @@ impl Default for CredentialFile {
 }
 
 impl CredentialFile {
-    /// Reads the file; `None` for no file and no credentials.
-    ///
-    /// # Errors
-    /// As [`Credentials::load`].
+    /// Reads the file; `None` for no file and no credentials. Errors: as [`Credentials::load`].
     pub(crate) fn load(path: Option<PathBuf>) -> Result<CredentialFile, FileError> {
         let watch = FileWatch::new(&path);
         let credentials = path.as_deref().map(Credentials::load).transpose()?.unwrap_or_default();
@@ -78,7 +75,8 @@ impl CredentialFile {
     }
 
     /// Reads the file again if it changed. A file with a mistake, a missing one, and one that is
-    /// not read within a second leave the credentials unchanged, and are logged once.
+    /// not read within a second leave the credentials unchanged, and are logged once. Costs a thread
+    /// and a `stat`.
     pub(crate) async fn look(&self) {
         if self.file.path.load().is_none() {
             return;

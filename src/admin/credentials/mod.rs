@@ -67,7 +67,6 @@ pub struct CredentialEntry {
 enum CredentialSecret {
     /// A token with the fingerprint of the credential.
     Token,
-    /// A password with this hash.
     Password(PasswordHash),
 }
 

@@ -33,10 +33,8 @@ pub struct TokenArguments {
     list: bool,
 }
 
-/// Reads a time to live.
-///
-/// # Errors
-/// The text is no duration, or it is zero or more than a hundred years.
+/// Reads a time to live. Errors: the text is no duration, or it is zero or more than a hundred
+/// years.
 pub(in crate::admin) fn lifetime(text: &str) -> Result<Duration, String> {
     let time = duration::parse(text).map_err(|error| error.to_string())?;
     let is_allowed = (Duration::from_secs(1)..=Duration::from_hours(36_525 * 24)).contains(&time);
@@ -62,7 +60,6 @@ pub fn run(arguments: &TokenArguments) -> Result<String, CredentialError> {
     NewToken { name: name.to_owned(), scope: *scope, expires: *expires }.make(file)
 }
 
-/// A token that is to be made.
 #[derive(Clone, Debug)]
 pub(in crate::admin) struct NewToken {
     pub(in crate::admin) name: String,
@@ -73,10 +70,8 @@ pub(in crate::admin) struct NewToken {
 
 impl NewToken {
     /// Makes the token, and stores its digest in the file. Returns the token. A credential of the
-    /// same name is replaced.
-    ///
-    /// # Errors
-    /// The name is not possible, the file has a mistake, or the system refuses.
+    /// same name is replaced. Errors: the name is not possible, the file has a mistake, or the
+    /// system refuses.
     pub(in crate::admin) fn make(&self, file: &Path) -> Result<String, CredentialError> {
         let NewToken { name, scope, expires } = self;
         check_name(name)?;
@@ -88,10 +83,8 @@ impl NewToken {
     }
 }
 
-/// Removes the credential of a name from the file.
-///
-/// # Errors
-/// The file has no such name or a mistake, or the system refuses.
+/// Removes the credential of a name from the file. Errors: the file has no such name or a mistake,
+/// or the system refuses.
 pub(in crate::admin) fn remove_token(file: &Path, name: &str) -> Result<(), CredentialError> {
     replace(file, name, None)
 }

@@ -32,10 +32,8 @@ pub(super) enum AclCommand {
     },
 }
 
-/// Runs a command, and returns its output.
-///
-/// # Errors
-/// The text cannot be read or has mistakes, nobody answers, or the broker refuses.
+/// Runs a command, and returns its output. Errors: the text cannot be read or has mistakes, nobody
+/// answers, or the broker refuses.
 pub(super) fn run(command: &AclCommand, broker: &BrokerEndpoint, print: Print) -> Result<String, CtlError> {
     match command {
         AclCommand::Show => {

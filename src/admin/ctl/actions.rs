@@ -77,9 +77,6 @@ pub(super) enum ActionCommand {
 }
 
 /// Runs a command, and returns its output.
-///
-/// # Errors
-/// Nobody answers, or the broker refuses.
 pub(super) fn run(
     command: &ActionCommand,
     broker: &BrokerEndpoint,

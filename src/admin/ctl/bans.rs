@@ -47,9 +47,6 @@ pub(super) struct BanFlags {
 }
 
 /// Runs a command, and returns its output.
-///
-/// # Errors
-/// Nobody answers, or the broker refuses.
 pub(super) fn run(command: &BansCommand, broker: &BrokerEndpoint, print: Print) -> Result<String, CtlError> {
     let changed = |word: &'static str| {
         move |BansEdited { disconnected }: BansEdited| {
@@ -77,9 +74,9 @@ fn bans_table(rows: Vec<BanRow>) -> String {
     if rows.is_empty() {
         return "there is no ban".to_owned();
     }
-    let cells = |row: &BanRow| {
-        let until = row.until_unix_ms.map_or_else(|| "no end".to_owned(), end_text);
-        [text(&row.kind), until, text(&row.value)]
-    };
-    table([left("kind"), left("until"), left("value")], &rows, cells)
+    let until = |row: &BanRow| row.until_unix_ms.map_or_else(|| "no end".to_owned(), end_text);
+    table(
+        &rows,
+        [left("kind", |row| text(&row.kind)), left("until", until), left("value", |row| text(&row.value))],
+    )
 }

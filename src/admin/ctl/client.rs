@@ -40,7 +40,6 @@ fn first<T>(messages: &Option<Vec<T>>) -> &[T] {
     &all[..all.len().min(MESSAGES)]
 }
 
-/// Returns a section with its title.
 fn section(title: &str, is_empty: bool, none: &str, table: impl FnOnce() -> String) -> String {
     if is_empty { format!("{title}: {none}") } else { format!("{title}:\n{}", table()) }
 }
@@ -63,54 +62,52 @@ fn oldest_words(oldest: &StallRow) -> String {
 }
 
 fn in_flight_table(rows: &[InFlightMessage]) -> String {
-    let cells = |row: &InFlightMessage| {
-        let message = row.message.as_ref();
+    table(
+        rows,
         [
-            text(row.packet_id),
-            message.map(|message| name(&message.topic, TOPIC)).unwrap_or_default(),
-            given(&message.map(|message| message.qos)),
-            given(&message.map(|message| message.payload_bytes)),
-            given_seconds(Some(row.age)),
-            text(row.transmissions),
-            text(&row.waits_for),
-            given_seconds(row.next_deadline_in),
-        ]
-    };
-    let columns = [
-        right("packet"),
-        left("topic"),
-        right("QoS"),
-        right("bytes"),
-        right("age"),
-        right("sent"),
-        left("waits for"),
-        right("next deadline in"),
-    ];
-    table(columns, rows, cells)
+            right("packet", |row| text(row.packet_id)),
+            left("topic", |row| {
+                row.message.as_ref().map(|message| name(&message.topic, TOPIC)).unwrap_or_default()
+            }),
+            right("QoS", |row| given(&row.message.as_ref().map(|message| message.qos))),
+            right("bytes", |row| given(&row.message.as_ref().map(|message| message.payload_bytes))),
+            right("age", |row| given_seconds(Some(row.age))),
+            right("sent", |row| text(row.transmissions)),
+            left("waits for", |row| text(&row.waits_for)),
+            right("next deadline in", |row| given_seconds(row.next_deadline_in)),
+        ],
+    )
 }
 
 fn queue_table(rows: &[MessageRow]) -> String {
-    let cells = |row: &MessageRow| {
-        [name(&row.topic, TOPIC), text(row.qos), text(row.payload_bytes), given_seconds(row.expires_in)]
-    };
-    table([left("topic"), right("QoS"), right("bytes"), right("expires in")], rows, cells)
+    table(
+        rows,
+        [
+            left("topic", |row| name(&row.topic, TOPIC)),
+            right("QoS", |row| text(row.qos)),
+            right("bytes", |row| text(row.payload_bytes)),
+            right("expires in", |row| given_seconds(row.expires_in)),
+        ],
+    )
 }
 
 fn subscriptions_table(rows: &[OwnSubscriptionRow]) -> String {
-    let cells = |row: &OwnSubscriptionRow| [name(&row.filter, TOPIC), text(row.qos), row.options()];
-    table([left("filter"), right("QoS"), left("options")], rows, cells)
+    let filter = |row: &OwnSubscriptionRow| name(&row.filter, TOPIC);
+    table(
+        rows,
+        [left("filter", filter), right("QoS", |row| text(row.qos)), left("options", |row| row.options())],
+    )
 }
 
 fn redelivery_text(ClientRedelivery { settings, topic_rules }: &ClientRedelivery) -> String {
-    let cells = |row: &RedeliverySetting| {
-        let source = match (row.source, row.rule) {
-            (SourceKind::Client, _) => "the client's own request".to_owned(),
-            (SourceKind::Rule, rule) => format!("rule {} of redelivery.rules", given(&rule)),
-            (SourceKind::Section, _) => "section [redelivery]".to_owned(),
-        };
-        [text(&row.setting), text(&row.value), source]
+    let source = |row: &RedeliverySetting| match (row.source, row.rule) {
+        (SourceKind::Client, _) => "the client's own request".to_owned(),
+        (SourceKind::Rule, rule) => format!("rule {} of redelivery.rules", given(&rule)),
+        (SourceKind::Section, _) => "section [redelivery]".to_owned(),
     };
-    let settings = table([left("setting"), left("value"), left("comes from")], settings, cells);
+    let setting = left("setting", |row: &RedeliverySetting| text(&row.setting));
+    let settings =
+        table(settings, [setting, left("value", |row| text(&row.value)), left("comes from", source)]);
     let numbers: Vec<String> = topic_rules.iter().map(text).collect();
     let others = match &*numbers {
         [] => String::new(),

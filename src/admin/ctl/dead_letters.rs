@@ -105,9 +105,6 @@ pub(super) struct LetterFlags {
 }
 
 /// Runs a command, and returns its output.
-///
-/// # Errors
-/// Nobody answers, or the broker refuses.
 pub(super) fn run(
     command: &DeadLettersCommand,
     broker: &BrokerEndpoint,
@@ -156,10 +153,8 @@ impl LetterFlags {
     }
 }
 
-/// Returns the text for an action on many dead letters.
-///
-/// # Errors
-/// The action waits for its confirmation.
+/// Returns the text for an action on many dead letters. Errors: the action waits for its
+/// confirmation.
 fn many(done: ManyDone, verb: &str, print: Print) -> Result<String, CtlError> {
     let count = done.count;
     match &done.confirm {
@@ -199,29 +194,18 @@ fn letter_text(letter: LetterRow) -> String {
 }
 
 fn letters_table(rows: Vec<LetterRow>) -> String {
-    let cells = |row: &LetterRow| {
+    table(
+        &rows,
         [
-            text(&row.id),
-            date_time(row.dropped_unix_ms),
-            text(&row.cause),
-            text(&row.receiver),
-            name(&row.topic, TOPIC),
-            text(row.qos),
-            text(row.payload_bytes),
-            text(row.attempts),
-            given(&row.publisher),
-        ]
-    };
-    let columns = [
-        left("dead letter"),
-        left("dropped (UTC)"),
-        left("cause"),
-        left("receiver"),
-        left("topic"),
-        right("QoS"),
-        right("bytes"),
-        right("sent"),
-        left("publisher"),
-    ];
-    table(columns, &rows, cells)
+            left("dead letter", |row| text(&row.id)),
+            left("dropped (UTC)", |row| date_time(row.dropped_unix_ms)),
+            left("cause", |row| text(&row.cause)),
+            left("receiver", |row| text(&row.receiver)),
+            left("topic", |row| name(&row.topic, TOPIC)),
+            right("QoS", |row| text(row.qos)),
+            right("bytes", |row| text(row.payload_bytes)),
+            right("sent", |row| text(row.attempts)),
+            left("publisher", |row| given(&row.publisher)),
+        ],
+    )
 }

@@ -3,48 +3,36 @@
 use super::listings::{TOPIC, name, text};
 use super::text::{left, right, table};
 use crate::admin::routes::topics::DroppedMessages;
-use crate::admin::routes::whereabouts::DroppedMessage;
-use crate::admin::rows::refused::RefusedRow;
 
 /// Returns the refused requests and the dropped messages as two tables, without an empty one.
 pub(super) fn dropped_tables(found: DroppedMessages) -> String {
     let DroppedMessages { dropped, without_topic, refused } = found;
     let mut parts = Vec::new();
     if !refused.is_empty() {
-        let cells = |row: &RefusedRow| {
+        parts.push(table(
+            &refused,
             [
-                text(row.kind),
-                text(row.client()),
-                name(&row.topic, TOPIC),
-                text(row.times),
-                format!("{} s", row.ago),
-                text(&row.cause),
-                text(&row.why),
-            ]
-        };
-        let columns = [
-            left("refused"),
-            left("client"),
-            left("topic"),
-            right("times"),
-            right("last ago"),
-            left("cause"),
-            left("why"),
-        ];
-        parts.push(table(columns, &refused, cells));
+                left("refused", |row| text(row.kind)),
+                left("client", |row| text(row.client())),
+                left("topic", |row| name(&row.topic, TOPIC)),
+                right("times", |row| text(row.times)),
+                right("last ago", |row| format!("{} s", row.ago)),
+                left("cause", |row| text(&row.cause)),
+                left("why", |row| text(&row.why)),
+            ],
+        ));
     }
     if !dropped.is_empty() {
-        let cells = |row: &DroppedMessage| {
+        parts.push(table(
+            &dropped,
             [
-                text(&row.receiver),
-                name(&row.topic, TOPIC),
-                text(row.cause),
-                text(row.transmissions),
-                format!("{} s", row.ago),
-            ]
-        };
-        let columns = [left("dropped for"), left("topic"), left("cause"), right("sent"), right("ago")];
-        parts.push(table(columns, &dropped, cells));
+                left("dropped for", |row| text(&row.receiver)),
+                left("topic", |row| name(&row.topic, TOPIC)),
+                left("cause", |row| text(row.cause)),
+                right("sent", |row| text(row.transmissions)),
+                right("ago", |row| format!("{} s", row.ago)),
+            ],
+        ));
     }
     if !without_topic.is_empty() {
         let count = without_topic.len();

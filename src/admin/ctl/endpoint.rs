@@ -98,10 +98,8 @@ impl EndpointArguments {
         Ok(BrokerEndpoint(EndpointPlace::Url(Box::new(Remote { url, tls, token }))))
     }
 
-    /// Returns the trusted authorities, and the name that the certificate must have.
-    ///
-    /// # Errors
-    /// The file of authorities cannot be used, or the host is no name.
+    /// Returns the trusted authorities, and the name that the certificate must have. Errors: the
+    /// file of authorities cannot be used, or the host is no name.
     fn tls_for(&self, url: &ServiceUrl) -> Result<(Arc<ClientConfig>, ServerName<'static>), String> {
         let config = client::client_config(self.ca.as_deref(), None).map_err(|error| error.to_string())?;
         let name = ServerName::try_from(url.host.to_string());
@@ -109,19 +107,13 @@ impl EndpointArguments {
     }
 }
 
-/// Returns the URL of an interface.
-///
-/// # Errors
-/// The text is no URL, or has a path.
+/// Returns the URL of an interface. Errors: the text is no URL, or has a path.
 fn parsed(text: &str) -> Result<ServiceUrl, String> {
     let url = ServiceUrl::parse(text).filter(|url| &*url.target == "/");
     url.ok_or_else(|| format!("--url must be https://HOST:PORT or http://HOST:PORT, not {text:?}"))
 }
 
-/// Returns the token in a file: its only line.
-///
-/// # Errors
-/// The file cannot be read, or has no token.
+/// Returns the token in a file: its only line. Errors: the file cannot be read, or has no token.
 fn token_in(file: &Path) -> Result<String, String> {
     let name = file.display();
     let text = std::fs::read_to_string(file).map_err(|error| format!("{name}: {error}"))?;
@@ -133,15 +125,12 @@ fn token_in(file: &Path) -> Result<String, String> {
 }
 
 impl BrokerEndpoint {
-    /// Returns the Unix socket at this path.
     pub(crate) fn of_socket(path: &Path) -> BrokerEndpoint {
         BrokerEndpoint(EndpointPlace::Socket(path.to_owned()))
     }
 
-    /// Opens a stream to the broker.
-    ///
-    /// # Errors
-    /// The system refuses the connection, or the handshake of TLS fails.
+    /// Opens a stream to the broker. Errors: the system refuses the connection, or the handshake of
+    /// TLS fails.
     pub(super) fn open(&self) -> io::Result<Box<dyn ByteStream>> {
         let remote = match &self.0 {
             EndpointPlace::Socket(path) => {

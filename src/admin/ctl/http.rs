@@ -25,7 +25,6 @@ pub(super) struct NoteFlag {
     pub(super) note: Option<String>,
 }
 
-/// Returns a path with the parameters that are given.
 pub(super) fn path_with(path: &str, parameters: &[(&str, &Option<String>)]) -> String {
     let given = parameters.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
     let given: Vec<String> = given.map(|(name, value)| format!("{name}={}", segment(value))).collect();
@@ -38,17 +37,12 @@ pub(super) fn client_path(id: &str, rest: &str) -> String {
 }
 
 /// Sends one request without a body, and returns the JSON of the answer; null without a body.
-///
-/// # Errors
-/// Nobody answers, the broker refuses, or the answer cannot be read.
 pub(super) fn request(broker: &BrokerEndpoint, method: &str, path: &str) -> Result<Value, CtlError> {
     done(send(broker, method, path, "")?)
 }
 
-/// Has the broker act, with a note for its audit log. Returns the JSON of the answer.
-///
-/// # Errors
-/// As [`request`].
+/// Has the broker act, with a note for its audit log. Returns the JSON of the answer. Errors: as
+/// [`request`].
 pub(super) fn act(
     broker: &BrokerEndpoint,
     method: &str,
@@ -58,7 +52,6 @@ pub(super) fn act(
     request(broker, method, &noted(path, note))
 }
 
-/// Returns a path with the note of an action.
 pub(super) fn noted(path: &str, NoteFlag { note }: &NoteFlag) -> String {
     let Some(note) = note else { return path.to_owned() };
     let joint = if path.contains('?') { '&' } else { '?' };
@@ -66,35 +59,24 @@ pub(super) fn noted(path: &str, NoteFlag { note }: &NoteFlag) -> String {
 }
 
 /// Returns the totals of a running broker: `GET /api/v1/overview`.
-///
-/// # Errors
-/// Nobody answers, or the broker refuses.
 pub(crate) fn overview(broker: &BrokerEndpoint) -> Result<Value, CtlError> {
     request(broker, "GET", "/api/v1/overview")
 }
 
 /// Returns the checks that a running broker makes of itself and its machine: `GET /api/v1/doctor`.
-///
-/// # Errors
-/// Nobody answers, or the broker refuses.
 pub(crate) fn checks(broker: &BrokerEndpoint) -> Result<DoctorAnswer, CtlError> {
     read(request(broker, "GET", "/api/v1/doctor")?)
 }
 
-/// Reads an answer, or one row of an answer, as its type.
-///
-/// # Errors
-/// The answer has another form, because the broker has another version, for example.
+/// Reads an answer, or one row of an answer, as its type. Errors: the answer has another form,
+/// because the broker has another version, for example.
 pub(super) fn read<T: DeserializeOwned>(answer: Value) -> Result<T, CtlError> {
     serde_json::from_value(answer).map_err(|error| {
         CtlError::Answer(format!("{error}; the broker may be of another version than this program"))
     })
 }
 
-/// Returns the body of an answer.
-///
-/// # Errors
-/// The status is no success.
+/// Returns the body of an answer. Errors: the status is no success.
 pub(super) fn done((status, body): (u16, Value)) -> Result<Value, CtlError> {
     if let 200..=299 = status {
         return Ok(body);
@@ -115,11 +97,8 @@ pub(super) fn done((status, body): (u16, Value)) -> Result<Value, CtlError> {
     })
 }
 
-/// Sends one request with this body. Returns the status, and the JSON of the answer; null without
-/// a body.
-///
-/// # Errors
-/// Nobody answers, or the answer cannot be read.
+/// Sends one request with this body. Returns the status, and the JSON of the answer; null without a
+/// body. Errors: nobody answers, or the answer cannot be read.
 pub(super) fn send(
     broker: &BrokerEndpoint,
     method: &str,

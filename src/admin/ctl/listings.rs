@@ -3,18 +3,17 @@
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use super::http::{path_with, request};
-use super::text::{Print, TextColumn, left, right, table};
-use crate::admin::audit::AuditEntry;
+use super::text::{Print, left, right, table};
 use crate::admin::credentials;
 use crate::admin::human::{budget, count, percent};
 use crate::admin::payloads::{MOST, PayloadView};
 use crate::admin::routes::audit::Audit;
 use crate::admin::routes::clients::TopClients;
-use crate::admin::routes::delayed::{DelayedMessage, DelayedMessages};
+use crate::admin::routes::delayed::DelayedMessages;
 use crate::admin::routes::mosquitto::{ListenerRow, Listeners};
 use crate::admin::routes::slo::{ObjectiveRow, ObjectivesAnswer};
-use crate::admin::routes::slow::{SlowAnswer, SlowRow};
-use crate::admin::routes::topics::{RetainedMessageRow, RetainedMessages};
+use crate::admin::routes::slow::SlowAnswer;
+use crate::admin::routes::topics::RetainedMessages;
 use crate::admin::routes::whereabouts::{GroupRow, Whereabouts};
 use crate::admin::rows::client::ClientRow;
 use crate::admin::segment::segment;
@@ -78,9 +77,6 @@ pub(super) struct ClientsFlags {
 }
 
 /// Lists the clients that the flags ask for, over as many pages as it takes. Returns the output.
-///
-/// # Errors
-/// Nobody answers, or the broker refuses.
 pub(super) fn clients(
     broker: &BrokerEndpoint,
     flags: &ClientsFlags,
@@ -144,7 +140,6 @@ pub(super) fn listing(
     }
 }
 
-/// Returns a value as the text of a cell.
 pub(super) fn text(value: impl Display) -> String {
     escape::visible(&value.to_string())
 }
@@ -183,43 +178,31 @@ pub(super) fn payload(payload: &Option<PayloadView>) -> String {
     if *is_complete { shown } else { shown + " ..." }
 }
 
-/// Returns the column of payloads. Without any, the column is empty, and has no name either.
-pub(super) fn payload_column(has_any: bool) -> TextColumn {
-    left(if has_any { "payload" } else { "" })
+/// Returns the name of the column of payloads. Without any, the column is empty, and has no name
+/// either.
+pub(super) fn payload_column(has_any: bool) -> &'static str {
+    if has_any { "payload" } else { "" }
 }
 
-/// Returns clients as a table.
 fn clients_table(rows: Vec<ClientRow>) -> String {
-    let cells = |row: &ClientRow| {
-        let oldest = row.oldest_unacknowledged.as_ref();
+    table(
+        &rows,
         [
-            name(&row.client_id, CLIENT_ID),
-            text(row.state),
-            given_seconds(row.connected_for.or(row.away_for)),
-            row.user.as_deref().map(|user| name(user, CLIENT_ID)).unwrap_or_default(),
-            given(&row.address),
-            given(&row.listener),
-            text(row.version),
-            text(row.in_flight),
-            text(row.queued),
-            given_seconds(oldest.map(|oldest| oldest.age)),
-            given(&oldest.and_then(|oldest| oldest.detail.as_deref())),
-        ]
-    };
-    let columns = [
-        left("client"),
-        left("state"),
-        right("for"),
-        left("user"),
-        left("address"),
-        left("listener"),
-        left("version"),
-        right("in flight"),
-        right("queued"),
-        right("oldest"),
-        left("cause"),
-    ];
-    table(columns, &rows, cells)
+            left("client", |row| name(&row.client_id, CLIENT_ID)),
+            left("state", |row| text(row.state)),
+            right("for", |row| given_seconds(row.connected_for.or(row.away_for))),
+            left("user", |row| row.user.as_deref().map(|user| name(user, CLIENT_ID)).unwrap_or_default()),
+            left("address", |row| given(&row.address)),
+            left("listener", |row| given(&row.listener)),
+            left("version", |row| text(row.version)),
+            right("in flight", |row| text(row.in_flight)),
+            right("queued", |row| text(row.queued)),
+            right("oldest", |row| given_seconds(row.oldest_unacknowledged.as_ref().map(|oldest| oldest.age))),
+            left("cause", |row| {
+                given(&row.oldest_unacknowledged.as_ref().and_then(|oldest| oldest.detail.as_deref()))
+            }),
+        ],
+    )
 }
 
 /// Returns the clients that come first by a figure as a table.
@@ -238,74 +221,58 @@ pub(super) fn verdicts(found: Whereabouts) -> String {
     }
 }
 
-/// Returns shared groups as a table.
 pub(super) fn groups_table(rows: Vec<GroupRow>) -> String {
-    let cells = |row: &GroupRow| [name(&row.filter, TOPIC), text(row.members)];
-    table([left("group and filter"), right("members")], &rows, cells)
+    let filter = |row: &GroupRow| name(&row.filter, TOPIC);
+    table(&rows, [left("group and filter", filter), right("members", |row| text(row.members))])
 }
 
-/// Returns listeners as a table.
 pub(super) fn listeners_table(Listeners { listeners }: Listeners) -> String {
-    let cells = |row: &ListenerRow| {
-        let tls = match (row.tls, row.mtls) {
-            (true, true) => "mutual",
-            (true, false) => "yes",
-            (false, _) => "no",
-        };
-        let anonymous = if row.allow_anonymous { "yes" } else { "no" };
-        [
-            text(&row.address),
-            given(&row.name),
-            text(row.protocol),
-            text(tls),
-            text(anonymous),
-            given(&row.connections),
-        ]
+    let tls = |row: &ListenerRow| match (row.tls, row.mtls) {
+        (true, true) => "mutual".to_owned(),
+        (true, false) => "yes".to_owned(),
+        (false, _) => "no".to_owned(),
     };
-    let columns = [
-        left("address"),
-        left("name"),
-        left("protocol"),
-        left("TLS"),
-        left("anonymous"),
-        right("connections"),
-    ];
-    table(columns, &listeners, cells)
+    table(
+        &listeners,
+        [
+            left("address", |row| text(&row.address)),
+            left("name", |row| given(&row.name)),
+            left("protocol", |row| text(row.protocol)),
+            left("TLS", tls),
+            left("anonymous", |row| if row.allow_anonymous { "yes" } else { "no" }.to_owned()),
+            right("connections", |row| given(&row.connections)),
+        ],
+    )
 }
 
-/// Returns slow deliveries as a table.
 pub(super) fn slow_table(SlowAnswer { deliveries }: SlowAnswer) -> String {
     if deliveries.is_empty() {
         return "no delivery took more than a second within the last hour".to_owned();
     }
-    let cells = |row: &SlowRow| {
+    table(
+        &deliveries,
         [
-            text(&row.receiver),
-            name(&row.topic, TOPIC),
-            seconds(row.longest),
-            text(row.deliveries),
-            seconds(row.ago as f64),
-        ]
-    };
-    let columns = [left("client"), left("topic"), right("slowest"), right("deliveries"), right("last ago")];
-    table(columns, &deliveries, cells)
+            left("client", |row| text(&row.receiver)),
+            left("topic", |row| name(&row.topic, TOPIC)),
+            right("slowest", |row| seconds(row.longest)),
+            right("deliveries", |row| text(row.deliveries)),
+            right("last ago", |row| seconds(row.ago as f64)),
+        ],
+    )
 }
 
-/// Returns retained messages as a table.
 pub(super) fn retained_table(RetainedMessages { retained, complete, .. }: RetainedMessages) -> String {
-    let cells = |row: &RetainedMessageRow| {
-        [
-            name(&row.topic, TOPIC),
-            text(row.qos),
-            text(row.payload_bytes),
-            given_seconds(row.expires_in),
-            payload(&row.payload),
-        ]
-    };
     let has_payloads = retained.iter().any(|row| row.payload.is_some());
-    let columns =
-        [left("topic"), right("QoS"), right("bytes"), right("expires in"), payload_column(has_payloads)];
-    let out = table(columns, &retained, cells);
+    let out = table(
+        &retained,
+        [
+            left("topic", |row| name(&row.topic, TOPIC)),
+            right("QoS", |row| text(row.qos)),
+            right("bytes", |row| text(row.payload_bytes)),
+            right("expires in", |row| given_seconds(row.expires_in)),
+            left(payload_column(has_payloads), |row| payload(&row.payload)),
+        ],
+    );
     if complete {
         return out;
     }
@@ -315,70 +282,56 @@ pub(super) fn retained_table(RetainedMessages { retained, complete, .. }: Retain
     }
 }
 
-/// Returns delayed messages as a table.
 pub(super) fn delayed_table(DelayedMessages { delayed, next }: DelayedMessages) -> String {
-    let cells = |row: &DelayedMessage| {
+    let out = table(
+        &delayed,
         [
-            text(&row.id),
-            name(&row.message.topic, TOPIC),
-            text(row.message.qos),
-            text(row.message.payload_bytes),
-            given_seconds(row.due_in),
-        ]
-    };
-    let columns = [left("message"), left("topic"), right("QoS"), right("bytes"), right("due in")];
-    let out = table(columns, &delayed, cells);
+            left("message", |row| text(&row.id)),
+            left("topic", |row| name(&row.message.topic, TOPIC)),
+            right("QoS", |row| text(row.message.qos)),
+            right("bytes", |row| text(row.message.payload_bytes)),
+            right("due in", |row| given_seconds(row.due_in)),
+        ],
+    );
     if next.is_none() { out } else { format!("{out}\nthere are more; raise --limit") }
 }
 
-/// Returns actions of operators as a table.
 pub(super) fn audit_table(Audit { actions }: Audit) -> String {
-    let cells = |row: &AuditEntry| {
+    table(
+        &actions,
         [
-            credentials::end_text(row.unix_ms),
-            text(&row.who),
-            text(&row.action),
-            text(&row.target),
-            text(&row.result),
-            text(&row.arguments),
-        ]
-    };
-    let columns = [left("time"), left("who"), left("action"), left("on"), left("result"), left("arguments")];
-    table(columns, &actions, cells)
+            left("time", |row| credentials::end_text(row.unix_ms)),
+            left("who", |row| text(&row.who)),
+            left("action", |row| text(&row.action)),
+            left("on", |row| text(&row.target)),
+            left("result", |row| text(&row.result)),
+            left("arguments", |row| text(&row.arguments)),
+        ],
+    )
 }
 
-/// Returns delivery objectives as a table.
 pub(super) fn objectives_table(ObjectivesAnswer { objectives }: ObjectivesAnswer) -> String {
     if objectives.is_empty() {
         return "no objectives; [[slo]] of the configuration sets them".to_owned();
     }
-    let cells = |row: &ObjectiveRow| {
-        [
-            text(&row.name),
-            name(&row.topic, TOPIC),
-            Duration::try_from_secs_f64(row.within).map(duration::format).unwrap_or_default(),
-            percent(row.target),
-            row.ratio.map(percent).unwrap_or_default(),
-            row.budget_left.map(budget).unwrap_or_default(),
-            text(row.in_time),
-            text(row.late),
-            text(row.dropped),
-            text(row.open),
-        ]
+    let within = |row: &ObjectiveRow| {
+        Duration::try_from_secs_f64(row.within).map(duration::format).unwrap_or_default()
     };
-    let columns = [
-        left("objective"),
-        left("topic"),
-        right("within"),
-        right("target"),
-        right("in time"),
-        right("budget left"),
-        right("good"),
-        right("late"),
-        right("dropped"),
-        right("open"),
-    ];
-    table(columns, &objectives, cells)
+    table(
+        &objectives,
+        [
+            left("objective", |row| text(&row.name)),
+            left("topic", |row| name(&row.topic, TOPIC)),
+            right("within", within),
+            right("target", |row| percent(row.target)),
+            right("in time", |row| row.ratio.map(percent).unwrap_or_default()),
+            right("budget left", |row| row.budget_left.map(budget).unwrap_or_default()),
+            right("good", |row| text(row.in_time)),
+            right("late", |row| text(row.late)),
+            right("dropped", |row| text(row.dropped)),
+            right("open", |row| text(row.open)),
+        ],
+    )
 }
 
 #[cfg(test)]

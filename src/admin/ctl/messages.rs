@@ -22,9 +22,6 @@ pub(super) struct MessageFlags {
 }
 
 /// Lists the messages of a part of a client: `inflight` or `queue`. Returns the output.
-///
-/// # Errors
-/// Nobody answers, the broker refuses, or the answer cannot be read.
 pub(super) fn run(
     flags: &MessageFlags,
     part: &str,
@@ -43,38 +40,26 @@ pub(super) fn run(
     print.answer(found["messages"].take(), text)
 }
 
-/// Returns unfinished messages as a table.
 fn messages_table(rows: &[UnfinishedRow]) -> String {
-    let cells = |row: &UnfinishedRow| {
-        let message = row.message.as_ref();
-        [
-            given(&row.mid),
-            given(&row.packet_id),
-            match message {
-                Some(message) => name(&message.topic, TOPIC),
-                None if row.packet_id.is_some() => "(PUBREL)".to_owned(),
-                None => "(in the store)".to_owned(),
-            },
-            given(&message.map(|message| message.qos)),
-            given(&message.map(|message| message.payload_bytes)),
-            given_seconds(row.age.or(row.queued_for)),
-            text(row.transmissions),
-            text(row.wait.reason),
-            given(&row.wait.ends_with),
-            payload(&row.payload),
-        ]
+    let topic = |row: &UnfinishedRow| match &row.message {
+        Some(message) => name(&message.topic, TOPIC),
+        None if row.packet_id.is_some() => "(PUBREL)".to_owned(),
+        None => "(in the store)".to_owned(),
     };
-    let columns = [
-        left("message"),
-        right("packet"),
-        left("topic"),
-        right("QoS"),
-        right("bytes"),
-        right("age"),
-        right("sent"),
-        left("waits"),
-        left("until"),
-        payload_column(rows.iter().any(|row| row.payload.is_some())),
-    ];
-    table(columns, rows, cells)
+    let has_payloads = rows.iter().any(|row| row.payload.is_some());
+    table(
+        rows,
+        [
+            left("message", |row| given(&row.mid)),
+            right("packet", |row| given(&row.packet_id)),
+            left("topic", topic),
+            right("QoS", |row| given(&row.message.as_ref().map(|message| message.qos))),
+            right("bytes", |row| given(&row.message.as_ref().map(|message| message.payload_bytes))),
+            right("age", |row| given_seconds(row.age.or(row.queued_for))),
+            right("sent", |row| text(row.transmissions)),
+            left("waits", |row| text(row.wait.reason)),
+            left("until", |row| given(&row.wait.ends_with)),
+            left(payload_column(has_payloads), |row| payload(&row.payload)),
+        ],
+    )
 }

@@ -37,10 +37,8 @@ pub(super) struct PublishFlags {
     expiry: Option<u32>,
 }
 
-/// Publishes a message, and returns the output.
-///
-/// # Errors
-/// The payload cannot be read, nobody answers, or the broker refuses.
+/// Publishes a message, and returns the output. Errors: the payload cannot be read, nobody answers,
+/// or the broker refuses.
 pub(super) fn run(flags: &PublishFlags, broker: &BrokerEndpoint, print: Print) -> Result<String, CtlError> {
     let PublishFlags { topic, payload, payload_file, qos, retain, expiry } = flags;
     let bytes = match (payload, payload_file) {
@@ -64,10 +62,8 @@ pub(super) fn run(flags: &PublishFlags, broker: &BrokerEndpoint, print: Print) -
     })
 }
 
-/// Returns the content of a file, or of standard input for `-`.
-///
-/// # Errors
-/// The file cannot be read, or is too large.
+/// Returns the content of a file, or of standard input for `-`. Errors: the file cannot be read, or
+/// is too large.
 pub(super) fn content(file: &Path) -> Result<Vec<u8>, CtlError> {
     let mut bytes = Vec::new();
     let read = match file.as_os_str() == "-" {

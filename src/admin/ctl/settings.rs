@@ -9,7 +9,7 @@ use crate::admin::routes::config::{
     ChangedListener, ConfigAnswer, Disconnected, ReadFile, ReloadAnswer, UnderWay,
 };
 use crate::admin::routes::log_level::LogLevel;
-use crate::config::{KeyChange, KeyInForce, ReloadEffect, Shadowed};
+use crate::config::{KeyChange, ReloadEffect, Shadowed};
 use crate::escape;
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -43,9 +43,6 @@ pub(super) enum SettingsCommand {
 }
 
 /// Runs a command, and returns its output.
-///
-/// # Errors
-/// Nobody answers, the broker refuses, or the answer cannot be read.
 pub(super) fn run(
     command: &SettingsCommand,
     broker: &BrokerEndpoint,
@@ -63,16 +60,20 @@ pub(super) fn run(
     }
 }
 
-/// Returns the values in force as a table.
 fn values_table(ConfigAnswer { keys }: ConfigAnswer) -> String {
     if keys.is_empty() {
         return "every key has its built-in default".to_owned();
     }
-    let cells = |row: &KeyInForce| {
-        [text(&row.key), text(&row.value), text(row.effect), text(&row.source), given(&row.pending)]
-    };
-    let columns = [left("key"), left("value"), left("reload"), left("source"), left("after a restart")];
-    table(columns, &keys, cells)
+    table(
+        &keys,
+        [
+            left("key", |row| text(&row.key)),
+            left("value", |row| text(&row.value)),
+            left("reload", |row| text(row.effect)),
+            left("source", |row| text(&row.source)),
+            left("after a restart", |row| given(&row.pending)),
+        ],
+    )
 }
 
 /// Has the configuration read again. Returns the answer.
@@ -85,10 +86,8 @@ fn reload(broker: &BrokerEndpoint, dry_run: bool, note: &NoteFlag) -> Result<Val
     }
 }
 
-/// Returns the keys whose values wait for a restart of the running broker.
-///
-/// # Errors
-/// Nobody answers, or the configuration is refused.
+/// Returns the keys whose values wait for a restart of the running broker. Errors: nobody answers,
+/// or the configuration is refused.
 pub(crate) fn pending_restart(broker: &BrokerEndpoint) -> Result<Vec<String>, CtlError> {
     let answer: ReloadAnswer = read(reload(broker, true, &NoteFlag { note: None })?)?;
     let pending = answer.changes.iter().filter(|change| change.effect == ReloadEffect::Restart);

@@ -17,10 +17,8 @@ pub(super) enum Print {
 }
 
 impl Print {
-    /// Returns an answer, or the rows of a listing, as JSON, or as `text` makes them.
-    ///
-    /// # Errors
-    /// The answer has another form than its type.
+    /// Returns an answer, or the rows of a listing, as JSON, or as `text` makes them. Errors: the
+    /// answer has another form than its type.
     pub(super) fn answer<T: DeserializeOwned>(
         self,
         body: Value,
@@ -67,7 +65,6 @@ fn put(out: &mut String, value: &Value, depth: usize) {
     }
 }
 
-/// Returns a value on one line.
 fn short(value: &Value) -> String {
     match value {
         Value::String(text) => escape::visible(text),
@@ -87,10 +84,11 @@ pub(super) fn fact_lines(facts: &[(&'static str, String)]) -> String {
     facts.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// A column of a table: its name, and the side of its texts.
-pub(super) struct TextColumn {
+/// A column of a table: its name, the side of its texts, and the text of a row.
+pub(super) struct TextColumn<R> {
     name: &'static str,
     side: Side,
+    cell: fn(&R) -> String,
 }
 
 /// The side to which the texts of a column are aligned.
@@ -100,22 +98,17 @@ enum Side {
     Right,
 }
 
-/// Returns a column of texts.
-pub(super) const fn left(name: &'static str) -> TextColumn {
-    TextColumn { name, side: Side::Left }
+pub(super) const fn left<R>(name: &'static str, cell: fn(&R) -> String) -> TextColumn<R> {
+    TextColumn { name, side: Side::Left, cell }
 }
 
-/// Returns a column of numbers.
-pub(super) const fn right(name: &'static str) -> TextColumn {
-    TextColumn { name, side: Side::Right }
+pub(super) const fn right<R>(name: &'static str, cell: fn(&R) -> String) -> TextColumn<R> {
+    TextColumn { name, side: Side::Right, cell }
 }
 
 /// Returns a table whose columns are as wide as their widest cell. The last column is not filled.
-pub(super) fn table<R, const N: usize>(
-    columns: [TextColumn; N],
-    rows: &[R],
-    cells: impl Fn(&R) -> [String; N],
-) -> String {
+pub(super) fn table<R, const N: usize>(rows: &[R], columns: [TextColumn<R>; N]) -> String {
+    let cells = |row: &R| columns.each_ref().map(|column| (column.cell)(row));
     let rows: Vec<[String; N]> = rows.iter().map(cells).collect();
     let mut widths = columns.each_ref().map(|column| column.name.chars().count());
     for row in &rows {
@@ -131,7 +124,7 @@ pub(super) fn table<R, const N: usize>(
     out
 }
 
-fn line<const N: usize>(columns: &[TextColumn; N], widths: &[usize; N], cells: [&str; N]) -> String {
+fn line<R, const N: usize>(columns: &[TextColumn<R>; N], widths: &[usize; N], cells: [&str; N]) -> String {
     let mut out = String::new();
     for ((column, width), cell) in columns.iter().zip(widths).zip(cells) {
         let filled = match column.side {
@@ -165,8 +158,8 @@ mod tests {
     #[test]
     fn the_numbers_of_a_table_stand_below_each_other() {
         let rows = [("a", 1), ("longer", 1_000)];
-        let cells = |(client, queued): &(&str, u64)| [(*client).to_owned(), queued.to_string()];
-        let table = table([left("client"), right("queued")], &rows, cells);
+        let client = |(client, _): &(&str, u64)| (*client).to_owned();
+        let table = table(&rows, [left("client", client), right("queued", |(_, queued)| queued.to_string())]);
         assert_eq!(table, "client  queued\na            1\nlonger    1000");
     }
 }

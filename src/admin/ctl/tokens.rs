@@ -7,7 +7,7 @@ use super::listings::text;
 use super::text::{Print, left, table};
 use crate::admin::access::Scope;
 use crate::admin::credentials::end_text;
-use crate::admin::routes::tokens::{TokenMade, TokenRow, Tokens};
+use crate::admin::routes::tokens::{TokenMade, Tokens};
 use crate::admin::segment::segment;
 use clap::Subcommand;
 use serde_json::json;
@@ -39,9 +39,6 @@ pub(super) enum TokensCommand {
 }
 
 /// Runs a command, and returns its output.
-///
-/// # Errors
-/// Nobody answers, or the broker refuses.
 pub(super) fn run(
     command: &TokensCommand,
     broker: &BrokerEndpoint,
@@ -65,10 +62,13 @@ fn tokens_table(Tokens { tokens }: Tokens) -> String {
     if tokens.is_empty() {
         return "there is no token".to_owned();
     }
-    let cells = |row: &TokenRow| {
-        let kind = if row.is_user { "user" } else { "token" };
-        let ends = row.ends_unix_ms.map_or_else(|| "never".to_owned(), end_text);
-        [kind.to_owned(), text(row.scope), ends, text(&row.name)]
-    };
-    table([left("kind"), left("scope"), left("ends"), left("name")], &tokens, cells)
+    table(
+        &tokens,
+        [
+            left("kind", |row| if row.is_user { "user" } else { "token" }.to_owned()),
+            left("scope", |row| text(row.scope)),
+            left("ends", |row| row.ends_unix_ms.map_or_else(|| "never".to_owned(), end_text)),
+            left("name", |row| text(&row.name)),
+        ],
+    )
 }

@@ -97,9 +97,6 @@ pub(super) enum TopicsCommand {
 }
 
 /// Runs a command, and returns its output.
-///
-/// # Errors
-/// Nobody answers, the broker refuses, or the answer cannot be read.
 pub(super) fn run(
     command: &TopicsCommand,
     broker: &BrokerEndpoint,

@@ -9,7 +9,7 @@ use crate::admin::routes::users::{UserChanged, UserRow};
 use crate::admin::segment::segment;
 use crate::auth::passwd::HashChoice;
 use crate::auth::passwd::secret::{self, Repeat, SecretSource};
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 use serde_json::json;
 
 #[derive(Clone, Debug, Subcommand)]
@@ -45,10 +45,8 @@ pub(super) enum UsersCommand {
     },
 }
 
-/// Runs a command, and returns its output.
-///
-/// # Errors
-/// There is no password, nobody answers, or the broker refuses.
+/// Runs a command, and returns its output. Errors: there is no password, nobody answers, or the
+/// broker refuses.
 pub(super) fn run(command: &UsersCommand, broker: &BrokerEndpoint, print: Print) -> Result<String, CtlError> {
     Ok(match command {
         UsersCommand::List { limit } => {
@@ -63,8 +61,7 @@ pub(super) fn run(command: &UsersCommand, broker: &BrokerEndpoint, print: Print)
             let password = secret::read(source, Repeat::Twice);
             let password = password.map_err(|error| CtlError::Argument(error.to_string()))?;
             let hash = hash.unwrap_or(if *device { HashChoice::Scram } else { HashChoice::Argon2id });
-            let word = hash.to_possible_value().map(|value| value.get_name().to_owned());
-            let body = json!({ "password": *password, "hash": word }).to_string();
+            let body = json!({ "password": *password, "hash": hash }).to_string();
             let answer = done(send(broker, "PUT", &noted(&path(name), note), &body)?)?;
             if *device {
                 return Ok(password.as_str().to_owned());
@@ -91,5 +88,5 @@ fn users_table(rows: Vec<UserRow>) -> String {
     if rows.is_empty() {
         return "there is no user".to_owned();
     }
-    table([left("user"), left("hash")], &rows, |row| [text(&row.name), text(&row.hash)])
+    table(&rows, [left("user", |row| text(&row.name)), left("hash", |row| text(&row.hash))])
 }

@@ -4,7 +4,6 @@ use super::text::Kind::{Counter, Gauge};
 use super::text::MetricsText;
 use crate::session::objectives::{Objective, ObjectiveCounts, Objectives};
 
-/// Writes the metrics of all objectives.
 pub(super) fn write(text: &mut MetricsText, objectives: &Objectives) {
     let all: Vec<(&Objective, ObjectiveCounts)> = objectives.counts().collect();
     if all.is_empty() {

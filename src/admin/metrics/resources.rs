@@ -20,7 +20,6 @@ pub(super) fn write(text: &mut MetricsText, observer: &Observer, total: &ShardSn
     }
 }
 
-/// Writes the metrics of each thread.
 pub(super) fn write_shards(text: &mut MetricsText, shards: &[ShardSnapshot]) {
     let names: Vec<String> = (0..shards.len()).map(|number| number.to_string()).collect();
     let each = || names.iter().map(String::as_str).zip(shards);

@@ -4,21 +4,23 @@
 //! come from this program. Label values are escaped, whatever they hold. The export by OTLP takes
 //! the same families.
 
+use crate::named_enum::named_enum;
 use crate::time::histogram::{Distribution, bound_ms};
 use std::fmt::{self, Display, Write};
 
 /// The content type of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The type of a family of metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Only grows, and begins at 0 with the process. The name ends in `_total`.
-    Counter,
-    /// May grow and shrink.
-    Gauge,
-    /// Counts durations below bounds. The name ends in `_seconds`.
-    Histogram,
+named_enum! {
+    /// The type of a family of metrics.
+    pub enum Kind {
+        /// Only grows, and begins at 0 with the process. The name ends in `_total`.
+        Counter = "counter",
+        /// May grow and shrink.
+        Gauge = "gauge",
+        /// Counts durations below bounds. The name ends in `_seconds`.
+        Histogram = "histogram",
+    }
 }
 
 /// The value of a sample.

@@ -1,7 +1,6 @@
 //! The list of clients: its filters, its order, and its place among all that fit.
 
-use super::answer::answered;
-use super::entry::{login_of, login_of_form};
+use super::entry::{SubmittedForm, Visit};
 use super::frame::PageFrame;
 use super::page::{PageResult, or_mistake, render_form};
 use super::views::{ClientView, count, long, shown, view_of};
@@ -9,14 +8,12 @@ use crate::admin::access::Scope;
 use crate::admin::bulk::{ConnectionFilter, disconnect};
 use crate::admin::queries::sessions::ListParameters;
 use crate::admin::queries::sorted::{SortedPage, sorted_sessions};
-use crate::admin::request::{note_of, read_query};
 use crate::admin::rows::client::ClientRow;
 use crate::admin::segment::segment;
-use crate::admin::state::State;
 use crate::broker::OpenListener;
 use crate::mqtt::packet::ProtocolVersion;
 use crate::operators::session_order::SessionOrder;
-use actix_web::{HttpRequest, web};
+use actix_web::HttpRequest;
 use askama::Template;
 use serde::Deserialize;
 use std::time::Duration;
@@ -39,12 +36,10 @@ struct ClientsPage {
     next: Option<String>,
     /// The query string of the first page; `None` on it.
     first: Option<String>,
-    csrf: String,
     /// True if the login may disconnect all clients that fit the filter.
     may_disconnect: bool,
 }
 
-/// A client in the list.
 struct ListedClient {
     view: ClientView,
     /// The state, and for how long.
@@ -68,7 +63,6 @@ const COLUMNS: [(&str, &str, Option<SessionOrder>); 10] = [
     ("where it is", "", None),
 ];
 
-/// The head of a column.
 struct ColumnHead {
     name: &'static str,
     class: &'static str,
@@ -111,50 +105,43 @@ impl ClientsForm {
 /// The form that disconnects all clients that fit.
 #[derive(Deserialize)]
 pub(super) struct DisconnectForm {
-    csrf: String,
     #[serde(default)]
     user: String,
     #[serde(default)]
     listener: String,
     #[serde(default)]
     prefix: String,
-    #[serde(default)]
-    note: String,
 }
 
 /// Disconnects all clients of a user, a listener or a prefix, and goes back to the list. Their
 /// number is on the page with the form, and their sessions stay, so nothing asks again.
-pub(super) async fn disconnect_all(
-    request: HttpRequest,
-    state: State,
-    form: web::Form<DisconnectForm>,
-) -> PageResult {
-    let login = login_of_form(&request, &state, &form.csrf)?;
-    let DisconnectForm { user, listener, prefix, note, .. } = form.into_inner();
+pub(super) async fn disconnect_all(form: SubmittedForm<DisconnectForm>) -> PageResult {
+    let SubmittedForm { visit, operator, fields } = form;
+    let DisconnectForm { user, listener, prefix } = fields;
     let named = [("user", &user), ("listener", &listener), ("prefix", &prefix)];
     let given = named.into_iter().filter(|(_, value)| !value.is_empty());
     let pairs: Vec<String> = given.map(|(name, value)| format!("{name}={}", segment(value))).collect();
     let some = |text: String| Some(text).filter(|text| !text.is_empty());
     let filter = ConnectionFilter { user: some(user), listener: some(listener), prefix: some(prefix) };
-    let done = disconnect(&state, &login.caller, filter, &note_of(Some(note))?).await?;
+    let done = disconnect(&operator, filter).await?;
     let more = if done.complete { "" } else { " More are left, so do it again." };
     let said = match done.count {
         0 => "No client that fits is connected. Nothing was done.".to_owned(),
         1 => format!("1 client was disconnected. Its session stays.{more}"),
         many => format!("{} clients were disconnected. Their sessions stay.{more}", count(many as u64)),
     };
-    Ok(answered(&request, &state, &format!("/clients?{}", pairs.join("&")), said))
+    Ok(visit.answered(&format!("/clients?{}", pairs.join("&")), said))
 }
 
-pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
-    let login = login_of(&request, &state)?;
+pub(super) async fn list(visit: Visit) -> PageResult {
+    let state = &visit.state;
     let observer = state.running()?;
-    let form: ClientsForm = read_query(&request)?;
-    let listed = match ListParameters::read_form(&request) {
+    let form: ClientsForm = visit.read()?;
+    let listed = match ListParameters::read_form(&visit.request) {
         Ok(parameters) => match parameters.order() {
             Ok(order) => {
                 let order = order.unwrap_or(SessionOrder::ClientId);
-                sorted_sessions(&state, observer, (&parameters, order)).await
+                sorted_sessions(state, (&parameters, order)).await
             }
             Err(mistake) => Err(mistake),
         },
@@ -162,20 +149,19 @@ pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
     };
     let (listed, mistake) = or_mistake(listed, SortedPage::default)?;
     let is_mistaken = mistake.is_some();
-    let pairs: Vec<&str> = given_pairs(&request).collect();
+    let pairs: Vec<&str> = given_pairs(&visit.request).collect();
     let page = ClientsPage {
-        frame: PageFrame::of(&request, &state, &login, "/clients").await,
+        frame: PageFrame::of(&visit, "/clients").await,
         is_filtered: pairs.iter().any(|pair| *pair != "state=all" && !pair.starts_with("sort=")),
         heads: heads(&pairs, &form.sort),
         place: place(&listed),
         is_complete: listed.is_complete || is_mistaken,
-        rows: listed.rows.iter().map(|row| ListedClient::of(view_of(&state, row))).collect(),
+        rows: listed.rows.iter().map(|row| ListedClient::of(view_of(state, row))).collect(),
         listeners: observer.listeners().open().iter().map(OpenListener::label).collect(),
         versions: ProtocolVersion::ALL.map(ProtocolVersion::name).to_vec(),
         next: listed.next.map(|cursor| query(pairs.iter().copied(), &format!("cursor={cursor}"))),
         first: (!form.cursor.is_empty()).then(|| pairs.join("&")),
-        csrf: login.csrf.clone(),
-        may_disconnect: login.caller.scope >= Scope::Operator && form.names_connections(),
+        may_disconnect: visit.login.caller.scope >= Scope::Operator && form.names_connections(),
         mistake,
         form,
     };

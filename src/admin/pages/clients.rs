@@ -1,20 +1,17 @@
 //! The page of one client, and the actions on it.
 
-use super::answer::answered;
 use super::client_facts::facts;
-use super::entry::{ActionForm, login_of, login_of_form};
+use super::entry::{SubmittedForm, Visit};
 use super::frame::PageFrame;
 use super::page::{NoPage, PageResult, render};
 use super::timeline::TimelineDrawing;
 use super::views::{ClientView, LONG, MessageView, in_sentence, sentence, shown};
-use crate::admin::access::Scope;
 use crate::admin::commands::{ActionDone, carry_out, message_action, redeliver_by};
 use crate::admin::failed::Failed;
-use crate::admin::logins::LoggedIn;
+use crate::admin::operator::Operator;
 use crate::admin::queries::sessions::find;
-use crate::admin::queries::target::ClientTarget;
+use crate::admin::queries::target::{ClientTarget, OneParameters};
 use crate::admin::queries::unfinished::{FoundPage, message_id, unfinished};
-use crate::admin::request::{note_of, read_query};
 use crate::admin::rows::client::{ClientRow, OwnSubscriptionRow};
 use crate::admin::rows::refused::RefusedRow;
 use crate::admin::segment::segment;
@@ -23,7 +20,8 @@ use crate::admin::state::State;
 use crate::operators::client_commands::OperatorAction;
 use crate::operators::query::SessionName;
 use crate::operators::unfinished::{PagePayloads, UnfinishedPage, UnfinishedPart};
-use actix_web::{HttpRequest, ResponseError, web};
+use actix_web::ResponseError;
+use actix_web::web::Path;
 use askama::Template;
 use serde::Deserialize;
 
@@ -35,14 +33,12 @@ const MESSAGES: usize = 100;
 struct ClientPage {
     frame: PageFrame,
     mistake: Option<String>,
-    csrf: String,
     row: ClientView,
     cause: Option<String>,
     facts: Vec<(&'static str, String)>,
     /// The redelivery settings, each with its source.
     rule: Vec<RuleFact>,
     topic_rules: Option<String>,
-    may_act: bool,
     /// The Client Identifier for the form of a trace; `None` if it is too long for one.
     traced_id: Option<String>,
     connected: bool,
@@ -59,30 +55,37 @@ struct ClientPage {
     drawing: TimelineDrawing,
 }
 
-/// The parameters of the page of a client.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct ClientParameters {
-    /// The `ref` of the session.
-    #[serde(rename = "ref")]
-    reference: Option<String>,
+/// The form of an action on a client or one of its messages.
+#[derive(Deserialize)]
+pub(super) struct ActionForm {
+    #[serde(default)]
+    confirm: String,
+    /// The way of a redelivery.
+    #[serde(default)]
+    by: String,
+    /// The name of a message, and the action on it.
+    #[serde(default)]
+    mid: String,
+    #[serde(default)]
+    verb: String,
 }
 
-pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: State) -> PageResult {
-    let login = login_of(&request, &state)?;
-    let ClientParameters { reference } = read_query(&request)?;
-    let target = ClientTarget::read(&path, reference.as_deref(), &state)?;
-    Ok(render(&client_page(&request, &state, &login, &target).await?))
+pub(super) async fn one(visit: Visit, path: Path<String>) -> PageResult {
+    let target = target_of(&visit, &path)?;
+    Ok(render(&client_page(&visit, &target).await?))
 }
 
-async fn client_page(
-    request: &HttpRequest,
-    state: &State,
-    login: &LoggedIn,
-    target: &ClientTarget,
-) -> Result<ClientPage, NoPage> {
+/// Returns the client of a path, or of the parameter `ref`. Errors: there is another parameter, or
+/// the `ref` is invalid or of another process.
+fn target_of(visit: &Visit, client_id: &str) -> Result<ClientTarget, Failed> {
+    let OneParameters { reference } = visit.read()?;
+    ClientTarget::read(client_id, reference.as_deref(), &visit.state)
+}
+
+async fn client_page(visit: &Visit, target: &ClientTarget) -> Result<ClientPage, NoPage> {
+    let state = &visit.state;
     let observer = state.running()?;
-    let (detail, socket) = find(state, observer, target).await?;
+    let (detail, socket) = find(state, target).await?;
     let in_flight =
         unfinished(state, target, (UnfinishedPart::InFlight, PagePayloads::Hidden), 0, MESSAGES).await?;
     let queue = unfinished(state, target, (UnfinishedPart::Queue, PagePayloads::Hidden), 0, MESSAGES).await?;
@@ -94,10 +97,8 @@ async fn client_page(
         page.rows.iter().map(|row| MessageView::of(row, message_id(state, page.session, row))).collect()
     };
     Ok(ClientPage {
-        csrf: login.csrf.clone(),
-        may_act: login.caller.scope >= Scope::Operator,
         // An action comes by another path, which has no page to go back to.
-        frame: PageFrame { here: path_of(target), ..PageFrame::of(request, state, login, "/clients").await },
+        frame: PageFrame { here: path_of(target), ..PageFrame::of(visit, "/clients").await },
         mistake: None,
         cause: stall.as_ref().map(sentence),
         facts: facts(&client),
@@ -109,7 +110,7 @@ async fn client_page(
         queue: rows(&queue),
         store_error,
         more: in_flight.next.is_some() || queue.next.is_some(),
-        drawing: TimelineDrawing::of(&state.timeline().of_client(&row.client_id)),
+        drawing: TimelineDrawing::of(&state.timeline.of_client(&row.client_id)),
         refused: detail
             .refused
             .iter()
@@ -121,7 +122,6 @@ async fn client_page(
     })
 }
 
-/// Returns the path of the page of a client.
 fn path_of(target: &ClientTarget) -> String {
     match &target.session {
         SessionName::Client(client_id) => format!("/clients/{}", segment(client_id)),
@@ -129,63 +129,41 @@ fn path_of(target: &ClientTarget) -> String {
     }
 }
 
-pub(super) async fn disconnect(
-    request: HttpRequest,
-    path: web::Path<String>,
-    state: State,
-    form: web::Form<ActionForm>,
-) -> PageResult {
-    act(&request, &path, &state, &form, || Ok(OperatorAction::Disconnect)).await
+pub(super) async fn disconnect(path: Path<String>, form: SubmittedForm<ActionForm>) -> PageResult {
+    act(&path, form, |_, _| Ok(OperatorAction::Disconnect)).await
 }
 
-pub(super) async fn redeliver(
-    request: HttpRequest,
-    path: web::Path<String>,
-    state: State,
-    form: web::Form<ActionForm>,
-) -> PageResult {
-    act(&request, &path, &state, &form, || Ok(OperatorAction::Redeliver(redeliver_by(&form.by)?))).await
+pub(super) async fn redeliver(path: Path<String>, form: SubmittedForm<ActionForm>) -> PageResult {
+    act(&path, form, |_, form| Ok(OperatorAction::Redeliver(redeliver_by(&form.by)?))).await
 }
 
-pub(super) async fn end(
-    request: HttpRequest,
-    path: web::Path<String>,
-    state: State,
-    form: web::Form<ActionForm>,
-) -> PageResult {
-    act(&request, &path, &state, &form, || Ok(OperatorAction::EndSession)).await
+pub(super) async fn end(path: Path<String>, form: SubmittedForm<ActionForm>) -> PageResult {
+    act(&path, form, |_, _| Ok(OperatorAction::EndSession)).await
 }
 
 /// Skips or parks a message.
-pub(super) async fn on_message(
-    request: HttpRequest,
-    path: web::Path<String>,
-    state: State,
-    form: web::Form<ActionForm>,
-) -> PageResult {
-    act(&request, &path, &state, &form, || message_action(&state, &form.verb, &form.mid)).await
+pub(super) async fn on_message(path: Path<String>, form: SubmittedForm<ActionForm>) -> PageResult {
+    act(&path, form, |state, form| message_action(state, &form.verb, &form.mid)).await
 }
 
 /// Acts on a client. A final action needs the client identifier in full in the form. Of an
 /// identifier that is too long for that, the form has the first 256 characters.
 async fn act(
-    request: &HttpRequest,
     client_id: &str,
-    state: &State,
-    form: &ActionForm,
-    action: impl FnOnce() -> Result<OperatorAction, Failed>,
+    form: SubmittedForm<ActionForm>,
+    action: impl FnOnce(&State, &ActionForm) -> Result<OperatorAction, Failed>,
 ) -> PageResult {
-    let login = login_of_form(request, state, &form.csrf)?;
-    let target = ClientTarget::of_request(request, client_id, state)?;
-    let outcome = match action() {
-        Ok(action) => confirm_and_act(state, &login, &target, form, action).await.map(|done| (action, done)),
+    let SubmittedForm { visit, operator, fields: form } = form;
+    let target = target_of(&visit, client_id)?;
+    let outcome = match action(&visit.state, &form) {
+        Ok(action) => confirm_and_act(&operator, &target, &form, action).await.map(|done| (action, done)),
         Err(mistake) => Err(mistake.into()),
     };
     let (action, done) = match outcome {
         Ok(done) => done,
         // The page shows the form again, and says why nothing is done.
         Err(failed) => {
-            let page = client_page(request, state, &login, &target).await?;
+            let page = client_page(&visit, &target).await?;
             let mistake = Some(failed.to_string());
             let mut answer = render(&ClientPage { mistake, ..page });
             *answer.status_mut() = failed.status_code();
@@ -196,7 +174,7 @@ async fn act(
         OperatorAction::EndSession => "/clients".to_owned(),
         _ => path_of(&target),
     };
-    Ok(answered(request, state, &page, done_words(action, done)))
+    Ok(visit.answered(&page, done_words(action, done)))
 }
 
 /// Returns the sentence about an action that is done.
@@ -218,23 +196,20 @@ fn done_words(action: OperatorAction, done: ActionDone) -> String {
     words.to_owned()
 }
 
-/// # Errors
-/// A final action is not confirmed, or the broker refuses.
+/// Errors: a final action is not confirmed, or the broker refuses.
 async fn confirm_and_act(
-    state: &State,
-    login: &LoggedIn,
+    operator: &Operator,
     target: &ClientTarget,
     form: &ActionForm,
     action: OperatorAction,
 ) -> Result<ActionDone, NoPage> {
     if is_final(action) {
-        let (detail, _) = find(state, state.running()?, target).await?;
+        let (detail, _) = find(&operator.state, target).await?;
         if form.confirm != shown(&detail.row.client_id) {
             return Err(NoPage::NotConfirmed);
         }
     }
-    let note = note_of(Some(form.note.clone()))?;
-    Ok(carry_out(state, &login.caller, target, action, &note).await?)
+    Ok(carry_out(operator, target, action).await?)
 }
 
 /// Returns true if nothing can undo an action.

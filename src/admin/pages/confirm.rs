@@ -1,10 +1,9 @@
 //! The page that asks before something is lost.
 
+use super::entry::Visit;
 use super::frame::PageFrame;
 use super::page::render;
-use crate::admin::logins::LoggedIn;
-use crate::admin::state::State;
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::HttpResponse;
 use askama::Template;
 
 /// The value of the field `confirm` in the form of the page.
@@ -19,7 +18,6 @@ pub(super) struct ConfirmQuestion {
     pub(super) fields: Vec<(&'static str, String)>,
     /// The note that was written so far.
     pub(super) note: String,
-    /// The words of the button.
     pub(super) button: &'static str,
     /// The page to go back to.
     pub(super) back: String,
@@ -29,7 +27,6 @@ pub(super) struct ConfirmQuestion {
 #[template(path = "confirm.html", config = "src/admin/askama.toml")]
 struct ConfirmPage {
     frame: PageFrame,
-    csrf: String,
     confirmed: &'static str,
     question: ConfirmQuestion,
 }
@@ -40,14 +37,9 @@ pub(super) fn is_confirmed(confirm: &str) -> bool {
 }
 
 /// Returns the page. `place` is its place in the navigation.
-pub(super) async fn ask(
-    request: &HttpRequest,
-    state: &State,
-    login: &LoggedIn,
-    (place, question): (&'static str, ConfirmQuestion),
-) -> HttpResponse {
-    let frame = PageFrame::of(request, state, login, place).await;
+pub(super) async fn ask(visit: &Visit, place: &'static str, question: ConfirmQuestion) -> HttpResponse {
+    let frame = PageFrame::of(visit, place).await;
     // The path of a form has no page to go back to.
     let frame = PageFrame { here: question.back.clone(), ..frame };
-    render(&ConfirmPage { frame, csrf: login.csrf.clone(), confirmed: CONFIRMED, question })
+    render(&ConfirmPage { frame, confirmed: CONFIRMED, question })
 }

@@ -1,11 +1,10 @@
 //! The page that describes the interface for programs: its OpenAPI document as tables.
 
-use super::entry::{PageReader, login_of};
+use super::entry::{PageReader, Visit};
 use super::frame::{PageFrame, theme_of};
 use super::page::{PageResult, render};
 use super::prose::{Prose, prose};
 use crate::admin::problem_kind::{ProblemFacts, ProblemKind};
-use crate::admin::state::State;
 use actix_web::HttpRequest;
 use askama::Template;
 use serde_json::Value;
@@ -33,7 +32,6 @@ struct OperationView {
     answers: Vec<AnswerView>,
 }
 
-/// A parameter of an operation.
 struct ParameterView {
     name: String,
     /// Its place: `path`, `query` or `header`.
@@ -56,16 +54,9 @@ struct SchemaView {
 }
 
 /// Shows `document`. A tool with a token sees it without the frame of a login.
-pub(crate) async fn page(
-    request: &HttpRequest,
-    reader: &PageReader,
-    state: &State,
-    document: &Value,
-) -> PageResult {
+pub(crate) async fn page(request: &HttpRequest, reader: &PageReader, document: &Value) -> PageResult {
     let frame = match reader {
-        PageReader::Login(_) => {
-            PageFrame::of(request, state, &login_of(request, state)?, "/api/v1/docs").await
-        }
+        PageReader::Login(_) => PageFrame::of(&Visit::of(request)?, "/api/v1/docs").await,
         PageReader::Caller(_) => PageFrame::plain(theme_of(request)),
     };
     Ok(render(&DocsPage {

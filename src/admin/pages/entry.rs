@@ -6,35 +6,92 @@ use crate::admin::browser_login::{self, is_of_own_page, login_of_cookie};
 use crate::admin::cookies::login_cookie_of;
 use crate::admin::failed::Failed;
 use crate::admin::logins::LoggedIn;
-use crate::admin::request::caller;
+use crate::admin::operator::Operator;
+use crate::admin::request::{caller, parse_query};
 use crate::admin::state::{AdminState, State};
-use actix_web::HttpRequest;
+use actix_web::dev::Payload;
 use actix_web::http::Method;
+use actix_web::web::Form;
+use actix_web::{Error, FromRequest, HttpRequest};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::future::{Ready, ready};
+use std::pin::Pin;
 
-/// The form of an action: every form has the text of its login.
-#[derive(Deserialize)]
-pub(super) struct ActionForm {
-    pub(super) csrf: String,
-    #[serde(default)]
-    pub(super) confirm: String,
-    /// The way of a redelivery.
-    #[serde(default)]
-    pub(super) by: String,
-    /// The name of a message, and the action on it.
-    #[serde(default)]
-    pub(super) mid: String,
-    #[serde(default)]
-    pub(super) verb: String,
-    #[serde(default)]
-    pub(super) note: String,
+/// The request of a login, from which a page is made.
+pub(super) struct Visit {
+    pub(super) request: HttpRequest,
+    pub(super) state: State,
+    pub(super) login: LoggedIn,
 }
 
-/// Returns the login of a request.
-///
-/// # Errors
-/// The request has no valid login.
-pub(super) fn login_of(request: &HttpRequest, state: &AdminState) -> Result<LoggedIn, NoPage> {
+/// A form of a page of this login, by which an operator acts.
+pub(super) struct SubmittedForm<T> {
+    pub(super) visit: Visit,
+    pub(super) operator: Operator,
+    pub(super) fields: T,
+}
+
+/// A form as a browser sends it. Every form has the text of its login, which no other site knows.
+#[derive(Deserialize)]
+struct SentForm<T> {
+    csrf: String,
+    /// The note for the audit log.
+    #[serde(default)]
+    note: String,
+    #[serde(flatten)]
+    fields: T,
+}
+
+/// The fields of a form that has only the text of its login and a note.
+#[derive(Deserialize)]
+pub(super) struct NoFields {}
+
+impl Visit {
+    /// Returns the visit of a request. Errors: the request has no valid login.
+    pub(super) fn of(request: &HttpRequest) -> Result<Visit, NoPage> {
+        let state = request.app_data::<State>().ok_or(Failed::Unauthorized)?.clone();
+        let login = login_of(request, &state)?;
+        Ok(Visit { request: request.clone(), state, login })
+    }
+
+    /// Reads the query string. Errors: a parameter is unknown, or its value cannot be read.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, Failed> {
+        parse_query(self.request.query_string())
+    }
+}
+
+impl FromRequest for Visit {
+    type Error = NoPage;
+    type Future = Ready<Result<Visit, NoPage>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(Visit::of(request))
+    }
+}
+
+impl<T: DeserializeOwned + 'static> FromRequest for SubmittedForm<T> {
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<SubmittedForm<T>, Error>>>>;
+
+    /// Reads the form, and then looks up its login. Errors: the form cannot be read, there is no
+    /// login, or the form does not come from a page of it.
+    fn from_request(request: &HttpRequest, body: &mut Payload) -> Self::Future {
+        let (form, request) = (Form::<SentForm<T>>::from_request(request, body), request.clone());
+        Box::pin(async move {
+            let SentForm { csrf, note, fields } = form.await?.into_inner();
+            let visit = Visit::of(&request)?;
+            if !is_of_own_page(&request, &visit.login, &csrf) {
+                return Err(NoPage::ForeignForm.into());
+            }
+            let (state, caller) = (visit.state.clone(), visit.login.caller.clone());
+            Ok(SubmittedForm { visit, operator: Operator { state, caller, note }, fields })
+        })
+    }
+}
+
+/// Returns the login of a request. Errors: the request has no valid login.
+fn login_of(request: &HttpRequest, state: &AdminState) -> Result<LoggedIn, NoPage> {
     let here = || request.uri().path_and_query().map_or("", |here| here.as_str()).to_owned();
     // The path of a form has no page to go back to.
     let asked =
@@ -60,10 +117,8 @@ pub(crate) enum PageReader {
 }
 
 impl PageReader {
-    /// Returns the reader of a request. A login that has not ended wins over a token.
-    ///
-    /// # Errors
-    /// Nothing proves who asks.
+    /// Returns the reader of a request. A login that has not ended wins over a token. Errors:
+    /// nothing proves who asks.
     pub(crate) fn of(request: &HttpRequest) -> Result<PageReader, Failed> {
         let cookie = login_cookie_of(request);
         let state = request.app_data::<State>();
@@ -86,35 +141,6 @@ impl PageReader {
         match self {
             PageReader::Login(cookie) => login_of_cookie(state, cookie).is_some(),
             PageReader::Caller(caller) => state.still_admits(caller),
-        }
-    }
-}
-
-/// Returns the login of a form.
-///
-/// # Errors
-/// There is no login, or the form does not come from a page of this login.
-pub(super) fn login_of_form(
-    request: &HttpRequest,
-    state: &AdminState,
-    csrf: &str,
-) -> Result<LoggedIn, NoPage> {
-    let login = login_of(request, state)?;
-    if is_of_own_page(request, &login, csrf) { Ok(login) } else { Err(NoPage::ForeignForm) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_own_path;
-
-    #[test]
-    fn only_a_path_of_this_site_is_one_to_go_back_to() {
-        for own in ["/", "/clients?prefix=a", "/where?topic=a%2Fb"] {
-            assert!(is_own_path(own), "{own}");
-        }
-        for other in ["", "clients", "//evil", "/\\evil", "https://evil", "/\t/evil", "/a b", "/\u{e9}", "\\"]
-        {
-            assert!(!is_own_path(other), "{other:?}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The frame of every page: places, the state of the broker, its worst problem, and the pace at which
 //! the page follows the broker.
 
-use super::answer::taken;
 use super::assets::{ICON, SCRIPT, STYLE};
+use super::entry::Visit;
 use super::problems::problems;
 use super::views::{clock_time, count, long};
 use crate::admin::access::{Caller, Scope};
@@ -13,6 +13,7 @@ use crate::admin::readiness::BrokerReadiness;
 use crate::admin::state::State;
 use crate::broker::observer::Observer;
 use crate::clock;
+use crate::named_enum::{Named, named_enum};
 use crate::time::Instant;
 use actix_web::HttpRequest;
 use actix_web::http::Method;
@@ -107,7 +108,6 @@ pub(super) struct Status {
     pub(super) kinds: Vec<&'static str>,
 }
 
-/// A figure with its name.
 pub(super) struct PageFigure {
     pub(super) name: &'static str,
     /// The name in live updates; empty for none.
@@ -122,31 +122,19 @@ pub(super) struct WorstProblem {
     pub(super) link: Option<String>,
 }
 
-/// The colours of a page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Theme {
-    /// As the system has them.
-    #[default]
-    System,
-    Dark,
-    Light,
+named_enum! {
+    /// The colours of a page.
+    #[derive(Default)]
+    pub(super) enum Theme {
+        /// As the system has them.
+        #[default]
+        System = "system",
+        Dark = "dark",
+        Light = "light",
+    }
 }
 
 impl Theme {
-    /// Returns the colours of a name; those of the system for any other text.
-    pub(super) fn of(name: &str) -> Theme {
-        let all = [Theme::System, Theme::Dark, Theme::Light];
-        all.into_iter().find(|theme| theme.name() == name).unwrap_or_default()
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Theme::System => "system",
-            Theme::Dark => "dark",
-            Theme::Light => "light",
-        }
-    }
-
     /// Returns the name, if it is not that of the system.
     pub(super) fn chosen(self) -> Option<&'static str> {
         (self != Theme::System).then(|| self.name())
@@ -154,11 +142,7 @@ impl Theme {
 
     /// Returns the name of the colours that follow at the switch.
     pub(super) fn next(self) -> &'static str {
-        match self {
-            Theme::System => "dark",
-            Theme::Dark => "light",
-            Theme::Light => "system",
-        }
+        Theme::ALL[(self as usize + 1) % Theme::ALL.len()].name()
     }
 }
 
@@ -179,12 +163,8 @@ impl PageFrame {
     }
 
     /// Returns the frame of a page of a login. `place` is the path in the navigation.
-    pub(super) async fn of(
-        request: &HttpRequest,
-        state: &State,
-        login: &LoggedIn,
-        place: &'static str,
-    ) -> PageFrame {
+    pub(super) async fn of(visit: &Visit, place: &'static str) -> PageFrame {
+        let Visit { request, state, login } = visit;
         let here = request.uri().path_and_query().map_or("/", |here| here.as_str()).to_owned();
         let status = match state.observer() {
             // The overview has its own list of all problems.
@@ -199,7 +179,7 @@ impl PageFrame {
             },
         };
         let (theme, pace) = (theme_of(request), pace_of(request));
-        let answer = taken(request, state, &here);
+        let answer = visit.taken(&here);
         PageFrame {
             login: Some(login.into()),
             here,
@@ -212,18 +192,31 @@ impl PageFrame {
     }
 
     /// Returns the frame of the error page. Its place is that of the path.
-    pub(super) async fn of_error(request: &HttpRequest, state: &State, login: &LoggedIn) -> PageFrame {
-        let place = place_of(request.path());
-        let frame = PageFrame::of(request, state, login, place).await;
+    pub(super) async fn of_error(visit: &Visit) -> PageFrame {
+        let frame = PageFrame::of(visit, place_of(visit.request.path())).await;
         // The path of a form has no page to go back to.
-        let here = if request.method() == Method::GET { frame.here } else { "/".to_owned() };
+        let here = if visit.request.method() == Method::GET { frame.here } else { "/".to_owned() };
         PageFrame { here, ..frame }
+    }
+
+    /// Returns the text that every form of the page has; empty without a login.
+    pub(super) fn csrf(&self) -> &str {
+        self.login.as_ref().map_or("", |login| &login.csrf)
+    }
+
+    /// Returns true if the login may act on clients and messages.
+    pub(super) fn may_act(&self) -> bool {
+        self.scope() >= Scope::Operator
+    }
+
+    /// Returns the scope of the login; that of a viewer without one.
+    pub(super) fn scope(&self) -> Scope {
+        self.login.as_ref().map_or(Scope::Viewer, |login| login.scope)
     }
 
     /// Returns the path and name of each place that the login may see.
     pub(super) fn places(&self) -> Vec<(&'static str, &'static str)> {
-        let scope = self.login.as_ref().map_or(Scope::Viewer, |login| login.scope);
-        let seen = PLACES.into_iter().filter(|(_, _, needed)| *needed <= scope);
+        let seen = PLACES.into_iter().filter(|(_, _, needed)| *needed <= self.scope());
         seen.map(|(path, name, _)| (path, name)).collect()
     }
 
@@ -242,7 +235,7 @@ impl PageFrame {
 
 /// Returns the colours that the cookie of a request asks for.
 pub(super) fn theme_of(request: &HttpRequest) -> Theme {
-    theme_cookie_of(request).map_or(Theme::System, Theme::of)
+    theme_cookie_of(request).and_then(Theme::of_name).unwrap_or_default()
 }
 
 impl Status {

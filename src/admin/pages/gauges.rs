@@ -30,7 +30,6 @@ pub(super) struct Gauge {
     pub(super) link: &'static str,
 }
 
-/// An objective of deliveries.
 pub(super) struct ObjectiveState {
     pub(super) name: String,
     /// The name in live updates.
@@ -48,11 +47,11 @@ impl OverviewGauges {
     /// Returns the state now. The deadlines may be five seconds old.
     pub(super) async fn of(state: &AdminState, observer: &Observer) -> OverviewGauges {
         // The rest of the page is worth more than the count of deadlines.
-        let deadlines = state.wheel().within(observer, COUNTED).await.ok();
+        let deadlines = state.wheel.within(observer, COUNTED).await.ok();
         let deadlines = deadlines.map(|wheel| wheel.per_second(SECONDS));
         let total = observer.statistics().total();
         let mut figures = waiting(observer, &total);
-        figures.extend(moving(&state.recent().view(), observer));
+        figures.extend(moving(&state.recent.view(), observer));
         figures.push(Gauge {
             value: within(deadlines.as_deref(), SECONDS),
             note: format!(

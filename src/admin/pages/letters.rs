@@ -1,8 +1,7 @@
 //! The pages of the stored dead letters, and the actions on them.
 
-use super::answer::answered;
 use super::confirm::{ConfirmQuestion, ask, is_confirmed};
-use super::entry::{login_of, login_of_form};
+use super::entry::{SubmittedForm, Visit};
 use super::frame::PageFrame;
 use super::page::{PageResult, or_mistake, render, render_form};
 use super::views::{bytes, link_of, long, shown};
@@ -12,14 +11,13 @@ use crate::admin::failed::Failed;
 use crate::admin::names::letter_name;
 use crate::admin::payloads::{PayloadPermit, PayloadView};
 use crate::admin::queries::letters::{LetterParameters, find_letter, list_letters};
-use crate::admin::request::{note_of, permit, read_query};
+use crate::admin::request::permit;
 use crate::admin::segment::segment;
-use crate::admin::state::State;
 use crate::clock;
 use crate::operators::message_commands::MessageCommand;
 use crate::persistence::letter::StoredLetter;
 use crate::session::drops::DropReason;
-use actix_web::{HttpRequest, web};
+use actix_web::web::Path;
 use askama::Template;
 use serde::Deserialize;
 use std::time::Duration;
@@ -91,15 +89,11 @@ struct LetterView {
     payload: bool,
 }
 
-/// The form of an action on a letter.
 #[derive(Deserialize)]
 pub(super) struct LetterForm {
-    csrf: String,
     /// The receivers of a republication.
     #[serde(default)]
     to: String,
-    #[serde(default)]
-    note: String,
     #[serde(default)]
     confirm: String,
 }
@@ -109,8 +103,6 @@ pub(super) struct LetterForm {
 struct LettersPage {
     frame: PageFrame,
     form: LettersForm,
-    csrf: String,
-    may_act: bool,
     mistake: Option<String>,
     causes: Vec<&'static str>,
     letters: Vec<ListedLetter>,
@@ -122,8 +114,6 @@ struct LettersPage {
 #[template(path = "letter.html", config = "src/admin/askama.toml")]
 struct OneLetterPage {
     frame: PageFrame,
-    csrf: String,
-    may_act: bool,
     may_see: bool,
     letter: ListedLetter,
     publisher: String,
@@ -152,16 +142,13 @@ struct ShownPayload {
     note: Option<&'static str>,
 }
 
-pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
-    let login = login_of(&request, &state)?;
-    let form: LettersForm = read_query(&request)?;
-    let listed = list_letters(&state, &form.parameters()).await;
+pub(super) async fn list(visit: Visit) -> PageResult {
+    let form: LettersForm = visit.read()?;
+    let listed = list_letters(&visit.state, &form.parameters()).await;
     let (listed, mistake) = or_mistake(listed, Default::default)?;
     let is_mistaken = mistake.is_some();
     let page = LettersPage {
-        frame: PageFrame::of(&request, &state, &login, "/dead-letters").await,
-        csrf: login.csrf.clone(),
-        may_act: login.caller.scope >= Scope::Operator,
+        frame: PageFrame::of(&visit, "/dead-letters").await,
         mistake,
         causes: DropReason::ALL.iter().map(|cause| cause.name()).collect(),
         letters: listed.letters.iter().map(|letter| ListedLetter::of(letter)).collect(),
@@ -172,18 +159,16 @@ pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
 }
 
 /// Shows one letter; its payload if the address asks for it, for operators.
-pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: State) -> PageResult {
-    let login = login_of(&request, &state)?;
-    let LetterView { payload } = read_query(&request)?;
-    let permit = payload.then(|| PayloadPermit::of(&state, &login.caller)).transpose()?;
-    let (_, letter) = find_letter(&state, &path).await?;
+pub(super) async fn one(visit: Visit, path: Path<String>) -> PageResult {
+    let (state, caller) = (&visit.state, &visit.login.caller);
+    let LetterView { payload } = visit.read()?;
+    let permit = payload.then(|| PayloadPermit::of(state, caller)).transpose()?;
+    let (_, letter) = find_letter(state, &path).await?;
     let view = |permit: PayloadPermit<'_>| permit.view(&path, letter.message.payload());
     let payload = permit.map(|permit| ShownPayload::of(view(permit)));
     Ok(render(&OneLetterPage {
-        csrf: login.csrf.clone(),
-        may_act: login.caller.scope >= Scope::Operator,
-        may_see: PayloadPermit::of(&state, &login.caller).is_ok(),
-        frame: PageFrame::of(&request, &state, &login, "/dead-letters").await,
+        may_see: PayloadPermit::of(state, caller).is_ok(),
+        frame: PageFrame::of(&visit, "/dead-letters").await,
         publisher: shown(letter.message.publisher()),
         is_shared: letter.receiver.starts_with("$share/"),
         letter: ListedLetter::of(&letter),
@@ -192,48 +177,32 @@ pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: St
 }
 
 /// Publishes the message of a letter again.
-pub(super) async fn republish(
-    request: HttpRequest,
-    path: web::Path<String>,
-    state: State,
-    form: web::Form<LetterForm>,
-) -> PageResult {
-    let login = login_of_form(&request, &state, &form.csrf)?;
+pub(super) async fn republish(path: Path<String>, form: SubmittedForm<LetterForm>) -> PageResult {
+    let SubmittedForm { visit, operator, fields: form } = form;
     let to = republish_to(&form.to)?;
     let command = |place| MessageCommand::Republish(place, to);
-    let (note, action) = (note_of(Some(form.into_inner().note))?, ("republish", path.as_str()));
-    let done = command_on_letter(&state, &login.caller, action, &note, command).await;
-    letter_answer(&request, &state, done, "The message is published again, and its dead letter is removed.")
+    let done = command_on_letter(&operator, ("republish", &path), command).await;
+    letter_answer(&visit, done, "The message is published again, and its dead letter is removed.")
 }
 
 /// Leads to the list, which says what happened with a letter.
-fn letter_answer(
-    request: &HttpRequest,
-    state: &State,
-    done: Result<(), Failed>,
-    said: &'static str,
-) -> PageResult {
+fn letter_answer(visit: &Visit, done: Result<(), Failed>, said: &'static str) -> PageResult {
     let said = match done {
         Ok(()) => said,
         Err(Failed::NoSuchMessage) => "The dead letter is already gone. Nothing was done.",
         Err(failed) => return Err(failed.into()),
     };
-    Ok(answered(request, state, "/dead-letters", said))
+    Ok(visit.answered("/dead-letters", said))
 }
 
 /// Deletes a letter, once the operator has confirmed it.
-pub(super) async fn delete(
-    request: HttpRequest,
-    path: web::Path<String>,
-    state: State,
-    form: web::Form<LetterForm>,
-) -> PageResult {
-    let login = login_of_form(&request, &state, &form.csrf)?;
+pub(super) async fn delete(path: Path<String>, form: SubmittedForm<LetterForm>) -> PageResult {
+    let SubmittedForm { visit, operator, fields: form } = form;
     if !is_confirmed(&form.confirm) {
-        permit(&login.caller, Scope::Operator)?;
-        let letter = match find_letter(&state, &path).await {
+        permit(&visit.login.caller, Scope::Operator)?;
+        let letter = match find_letter(&visit.state, &path).await {
             Ok((_, letter)) => letter,
-            Err(gone) => return letter_answer(&request, &state, Err(gone), ""),
+            Err(gone) => return letter_answer(&visit, Err(gone), ""),
         };
         let ListedLetter { receiver, topic, .. } = ListedLetter::of(&letter);
         let question = ConfirmQuestion {
@@ -241,16 +210,15 @@ pub(super) async fn delete(
             text: "The message is lost.",
             action: format!("/dead-letters/{}/delete", letter_name(letter.place)),
             fields: Vec::new(),
-            note: form.into_inner().note,
+            note: operator.note,
             button: "Delete",
             back: format!("/dead-letters/{}", letter_name(letter.place)),
         };
-        return Ok(ask(&request, &state, &login, ("/dead-letters", question)).await);
+        return Ok(ask(&visit, "/dead-letters", question).await);
     }
     let action = ("delete_dead_letter", path.as_str());
-    let note = note_of(Some(form.into_inner().note))?;
-    let done = command_on_letter(&state, &login.caller, action, &note, MessageCommand::DeleteLetter).await;
-    letter_answer(&request, &state, done, "The dead letter is deleted.")
+    let done = command_on_letter(&operator, action, MessageCommand::DeleteLetter).await;
+    letter_answer(&visit, done, "The dead letter is deleted.")
 }
 
 impl ListedLetter {

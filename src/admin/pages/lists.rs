@@ -1,7 +1,7 @@
 //! Pages that are one table: the delivery objectives, the slow deliveries, the last actions of
 //! operators, and the checks.
 
-use super::entry::login_of;
+use super::entry::Visit;
 use super::frame::PageFrame;
 use super::page::{PageResult, render};
 use super::views::{count, date_time, seconds};
@@ -12,11 +12,9 @@ use crate::admin::queries::slow::slow_deliveries;
 use crate::admin::queries::stuck::stuck_clients;
 use crate::admin::request::permit;
 use crate::admin::routes::doctor::{self, CheckRow};
-use crate::admin::state::State;
 use crate::clock;
 use crate::session::objectives::{Objective, ObjectiveCounts};
 use crate::session::slow_deliveries::SlowDelivery;
-use actix_web::HttpRequest;
 use askama::Template;
 
 /// Actions that the page shows.
@@ -41,7 +39,6 @@ struct ListPage {
     rows: Vec<Vec<String>>,
 }
 
-/// A column of a table.
 struct PageColumn {
     name: &'static str,
     /// The class of its cells.
@@ -69,13 +66,12 @@ const OBJECTIVES: [PageColumn; 9] = [
 ];
 
 /// The delivery objectives, as of the shards' last reports.
-pub(super) async fn objectives(request: HttpRequest, state: State) -> PageResult {
-    let login = login_of(&request, &state)?;
-    let observer = state.running()?;
+pub(super) async fn objectives(visit: Visit) -> PageResult {
+    let observer = visit.state.running()?;
     let total = observer.statistics().total();
     let rows = total.counters.objectives.counts().map(|(objective, counts)| row(objective, counts));
     Ok(render(&ListPage {
-        frame: PageFrame::of(&request, &state, &login, "/objectives").await,
+        frame: PageFrame::of(&visit, "/objectives").await,
         title: "Objectives",
         note: "A delivery counts if its receiver was connected at the publish. It is good if the receiver acknowledges it in time. The counts begin at the start of the broker.",
         more: Some(("/slow", "Slow deliveries")),
@@ -105,22 +101,21 @@ const SLOW: [PageColumn; 5] =
     [text("receiver"), text("topic"), number("slowest"), number("slow deliveries"), number("last")];
 
 /// The slow deliveries: rows with one in the last hour.
-pub(super) async fn slow(request: HttpRequest, state: State) -> PageResult {
-    let login = login_of(&request, &state)?;
-    let stuck = stuck_clients(&state).await;
+pub(super) async fn slow(visit: Visit) -> PageResult {
+    let stuck = stuck_clients(&visit.state).await;
     let open = match stuck.rows.len() {
         0 => None,
         1 => Some("One client has left a message unacknowledged for 10 s or longer: its delivery is still open, and not in the table".to_owned()),
         more => Some(format!("{more} clients have left a message unacknowledged for 10 s or longer: their deliveries are still open, and not in the table")),
     };
-    let rows = slow_deliveries(&state, None, None, SLOWEST).await?.into_iter().map(|row| {
+    let rows = slow_deliveries(&visit.state, None, None, SLOWEST).await?.into_iter().map(|row| {
         let SlowDelivery { receiver, topic, longest, deliveries, last, .. } = row;
         let last = format!("{} ago", seconds(clock::now().since(last)));
         vec![receiver.to_string(), topic.to_string(), seconds(longest), count(deliveries), last]
     });
     Ok(render(&ListPage {
         rows: rows.collect(),
-        frame: PageFrame::of(&request, &state, &login, "/objectives").await,
+        frame: PageFrame::of(&visit, "/objectives").await,
         title: "Slow deliveries",
         note: "Deliveries that took more than a second, the slowest first: the rows with one in the last hour. A row begins anew once an hour. A delivery begins when a connected receiver gets its message, at once or into its queue, and ends with the acknowledgement.",
         more: None,
@@ -146,16 +141,15 @@ fn plain(name: &str) -> String {
 }
 
 /// The last actions of operators, for administrators.
-pub(super) async fn audit(request: HttpRequest, state: State) -> PageResult {
-    let login = login_of(&request, &state)?;
-    permit(&login.caller, Scope::Admin)?;
-    let rows = state.audit().last(ACTIONS).into_iter().map(|entry| {
+pub(super) async fn audit(visit: Visit) -> PageResult {
+    permit(&visit.login.caller, Scope::Admin)?;
+    let rows = visit.state.audit.last(ACTIONS).into_iter().map(|entry| {
         let AuditEntry { unix_ms, who, scope, source, action, target, arguments, result, .. } = entry;
         let who = format!("{who} ({scope})");
         vec![date_time(unix_ms), who, source, plain(&action), target, arguments, plain(&result)]
     });
     Ok(render(&ListPage {
-        frame: PageFrame::of(&request, &state, &login, "/audit").await,
+        frame: PageFrame::of(&visit, "/audit").await,
         title: "Audit",
         note: "The newest 200 actions of operators since the start. The log has all of them under homing::audit. Times are in UTC.",
         more: None,
@@ -169,16 +163,15 @@ pub(super) async fn audit(request: HttpRequest, state: State) -> PageResult {
 const CHECKS: [PageColumn; 4] = [text("result"), text("check"), text("fact"), text("advice")];
 
 /// The checks of `homing doctor` that the broker makes itself, the worst first.
-pub(super) async fn checks(request: HttpRequest, state: State) -> PageResult {
-    let login = login_of(&request, &state)?;
-    let mut found = doctor::checks(&state).await?.checks;
+pub(super) async fn checks(visit: Visit) -> PageResult {
+    let mut found = doctor::checks(&visit.state).await?.checks;
     // A stable order: equal results stay as the checks are made.
     found.sort_by_key(|row| std::cmp::Reverse(row.result));
     let rows = found.into_iter().map(|CheckRow { name, result, detail, advice }| {
         vec![result.to_string(), name, detail, advice.unwrap_or_default().replace('`', "")]
     });
     Ok(render(&ListPage {
-        frame: PageFrame::of(&request, &state, &login, "/settings").await,
+        frame: PageFrame::of(&visit, "/settings").await,
         title: "Checks",
         note: "What the broker finds when it looks at itself, its machine, its files and its certificates. homing doctor on the machine of the broker checks more.",
         more: None,

@@ -94,7 +94,7 @@ pub(crate) async fn events(
     let caller = reader.caller(&state).ok_or(Failed::Unauthorized)?;
     let seat = state.stream_seat(&caller).ok_or(Failed::Busy)?;
     let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok());
-    let last = last.map(|id| state.timeline().number_of(id));
+    let last = last.map(|id| state.timeline.number_of(id));
     let (answer, to) = event_stream(BUFFERED);
     actix_web::rt::spawn(LiveWriter { state, wanted, reader, to, lagged: None, _seat: seat }.run(last));
     Ok(answer)
@@ -117,12 +117,12 @@ struct Lagged;
 
 impl LiveWriter {
     async fn run(mut self, last: Option<u64>) {
-        let mut moments = (self.wanted.timeline == StreamChoice::Yes).then(|| self.state.timeline().watch());
+        let mut moments = (self.wanted.timeline == StreamChoice::Yes).then(|| self.state.timeline.watch());
         self.put(Bytes::from_static(b"retry: 2000\n\n"));
         if moments.is_some()
             && let Some(last) = last
         {
-            for entry in self.state.timeline().since(last) {
+            for entry in self.state.timeline.since(last) {
                 self.put_entry(&entry);
             }
         }
@@ -141,7 +141,7 @@ impl LiveWriter {
                     until_look -= 1;
                     if until_look == 0 {
                         until_look = LOOK_UP;
-                        self.state.look_at_credentials().await;
+                        self.state.credentials.look().await;
                         if !self.reader.may_still_read(&self.state) {
                             return;
                         }
@@ -178,7 +178,7 @@ impl LiveWriter {
             self.put_event("overview", None, &data);
         }
         if self.wanted.wheel == StreamChoice::Yes
-            && let Ok(wheel) = state.wheel().now(observer).await
+            && let Ok(wheel) = state.wheel.now(observer).await
         {
             self.put_event("wheel", None, &wheel.live());
         }
@@ -194,7 +194,7 @@ impl LiveWriter {
             "kind": moment.kind.name(),
             "text": &*moment.text,
         });
-        let id = self.state.timeline().id_of(*number);
+        let id = self.state.timeline.id_of(*number);
         self.put_event("timeline", Some(&id), &data);
     }
 

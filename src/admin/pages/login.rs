@@ -1,7 +1,7 @@
 //! The login page: a user with a password, a token of `homing admin-token`, or a code of
 //! `homing ctl dashboard` begins a login.
 
-use super::entry::{ActionForm, is_own_path, login_of_form};
+use super::entry::{NoFields, SubmittedForm, is_own_path};
 use super::frame::{PageFrame, theme_of};
 use super::page::{PageResult, render};
 use crate::admin::access::Caller;
@@ -77,7 +77,7 @@ pub(super) async fn log_in(request: HttpRequest, state: State, form: web::Form<L
             }
         }
         LoginForm::Token { token, to } => {
-            match state.credentials().caller_of_token(token.trim(), clock::unix_millis()) {
+            match state.credentials.known().caller_of_token(token.trim(), clock::unix_millis()) {
                 Ok(caller) => begin(&request, &state, caller, ("token", &to)),
                 Err(RefusedToken::Unknown) => {
                     let failed = login_attempt::failed(&request, &state, Shown::Secret, "an unknown token");
@@ -100,7 +100,7 @@ pub(super) async fn log_in_by_code(
     form: web::Form<CodeForm>,
 ) -> HttpResponse {
     // No other page may log a browser in.
-    let caller = state.logins().redeem(clock::now(), form.code.trim());
+    let caller = state.logins.redeem(clock::now(), form.code.trim());
     let caller = caller.filter(|caller| is_own_site(&request) && state.still_admits(caller));
     let Some(caller) = caller else {
         let failed = login_attempt::failed(&request, &state, Shown::Secret, "an unknown code");
@@ -149,10 +149,10 @@ fn begin(
     see_with_cookie(if is_own_path(to) { to } else { "/" }, &login_cookie(state, &cookie))
 }
 
-pub(super) async fn log_out(request: HttpRequest, state: State, form: web::Form<ActionForm>) -> PageResult {
-    login_of_form(&request, &state, &form.csrf)?;
-    if let Some(cookie) = login_cookie_of(&request) {
-        state.logins().end(clock::now(), cookie);
+pub(super) async fn log_out(form: SubmittedForm<NoFields>) -> PageResult {
+    let visit = form.visit;
+    if let Some(cookie) = login_cookie_of(&visit.request) {
+        visit.state.logins.end(clock::now(), cookie);
     }
-    Ok(see_with_cookie("/login", &ended_login_cookie(&state)))
+    Ok(see_with_cookie("/login", &ended_login_cookie(&visit.state)))
 }

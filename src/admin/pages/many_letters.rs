@@ -1,30 +1,23 @@
 //! The action of the page of dead letters on all that fit its filter, once their number is
 //! confirmed.
 
-use super::answer::answered;
 use super::confirm::{ConfirmQuestion, ask, is_confirmed};
-use super::entry::login_of_form;
+use super::entry::SubmittedForm;
 use super::letters::LettersForm;
 use super::page::PageResult;
 use super::views::{count, in_sentence, shown};
 use crate::admin::bulk::{LetterAction, LetterWish, act_on_letters};
 use crate::admin::commands::republish_to;
 use crate::admin::failed::Failed;
-use crate::admin::request::note_of;
-use crate::admin::state::State;
-use actix_web::{HttpRequest, web};
 use serde::Deserialize;
 
 /// The form of an action on all letters that fit.
 #[derive(Deserialize)]
 pub(super) struct ManyForm {
-    csrf: String,
     /// `republish` or `delete`.
     verb: String,
     #[serde(default)]
     to: String,
-    #[serde(default)]
-    note: String,
     #[serde(default)]
     confirm: String,
     /// The confirmation that came with the number of letters: the newest one. No newer letter is
@@ -44,10 +37,9 @@ pub(super) struct ManyForm {
 }
 
 /// Counts the letters, and asks; or acts on them, and says how many it were and how many are left.
-pub(super) async fn act(request: HttpRequest, state: State, form: web::Form<ManyForm>) -> PageResult {
-    let login = login_of_form(&request, &state, &form.csrf)?;
-    let ManyForm { verb, to, note, confirm, newest, cause, receiver, topic, min_age, max_age, .. } =
-        form.into_inner();
+pub(super) async fn act(form: SubmittedForm<ManyForm>) -> PageResult {
+    let SubmittedForm { visit, operator, fields: form } = form;
+    let ManyForm { verb, to, confirm, newest, cause, receiver, topic, min_age, max_age } = form;
     let filter = LettersForm { cause, receiver, topic, min_age, max_age, ..LettersForm::default() };
     let (action, done_word, title_word) = match verb.as_str() {
         "republish" => (LetterAction::Republish(republish_to(&to)?), "published again", "Republish"),
@@ -62,13 +54,13 @@ pub(super) async fn act(request: HttpRequest, state: State, form: web::Form<Many
         confirm: is_confirmed(&confirm).then(|| newest.clone()),
         filter: filter.parameters(),
     };
-    let done = act_on_letters(&state, &login.caller, wish, action, &note_of(Some(note.clone()))?).await?;
+    let done = act_on_letters(&operator, wish, action).await?;
     let Some(newest) = &done.confirm else {
         let said = match done.count + done.refused {
             0 => "No dead letter fits any more. Nothing was done.".to_owned(),
             _ => done.of_letters(done_word) + ".",
         };
-        return Ok(answered(&request, &state, &filter.path(), said));
+        return Ok(visit.answered(&filter.path(), said));
     };
     let letters = if done.count == 1 { "dead letter" } else { "dead letters" };
     let number = count(done.count as u64);
@@ -84,11 +76,11 @@ pub(super) async fn act(request: HttpRequest, state: State, form: web::Form<Many
         },
         action: "/dead-letters".to_owned(),
         fields: given.chain(others).collect(),
-        note,
+        note: operator.note,
         button: title_word,
         back: filter.path(),
     };
-    Ok(ask(&request, &state, &login, ("/dead-letters", question)).await)
+    Ok(ask(&visit, "/dead-letters", question).await)
 }
 
 /// Returns the filter as the end of a question.

@@ -45,7 +45,6 @@ mod whereabouts;
 
 use actix_web::web::{self, ServiceConfig};
 
-/// Adds all pages.
 pub(super) fn add_routes(app: &mut ServiceConfig) {
     app.route("/", web::get().to(overview::overview))
         .route("/clients", web::get().to(client_list::list))

@@ -1,7 +1,7 @@
 //! The overview: the problems, what waits, the charts, and the figures of the broker.
 
 use super::charts::Charts;
-use super::entry::login_of;
+use super::entry::Visit;
 use super::frame::{PageFigure, PageFrame};
 use super::gauges::OverviewGauges;
 use super::page::{PageResult, render};
@@ -10,11 +10,8 @@ use super::views::{ClientView, bytes, count, view_of};
 use crate::admin::human::seconds;
 use crate::admin::queries::stuck::{longest_queues, stuck_clients};
 use crate::admin::recent::history::Span;
-use crate::admin::request::read_query;
-use crate::admin::state::State;
 use crate::broker::OpenListener;
 use crate::broker::observer::Observer;
-use actix_web::HttpRequest;
 use askama::Template;
 use serde::Deserialize;
 use std::time::Duration;
@@ -57,7 +54,6 @@ impl QueueView {
     }
 }
 
-/// A listener that is open.
 struct ListenerView {
     address: String,
     connections: String,
@@ -78,30 +74,30 @@ enum ChartSpan {
     Day,
 }
 
-pub(super) async fn overview(request: HttpRequest, state: State) -> PageResult {
-    let login = login_of(&request, &state)?;
+pub(super) async fn overview(visit: Visit) -> PageResult {
+    let state = &visit.state;
     let observer = state.running()?;
-    let OverviewForm { charts } = read_query(&request)?;
+    let OverviewForm { charts } = visit.read()?;
     let span = if charts == ChartSpan::Day { Span::Day } else { Span::Hour };
     // Together, because each may take its whole time.
-    let (found, queues) = tokio::join!(stuck_clients(&state), longest_queues(&state));
-    let (groups, gauges) = (totals(observer), OverviewGauges::of(&state, observer).await);
+    let (found, queues) = tokio::join!(stuck_clients(state), longest_queues(state));
+    let (groups, gauges) = (totals(observer), OverviewGauges::of(state, observer).await);
     let more = found.has_more || found.rows.len() > STUCK;
-    let frame = PageFrame::of(&request, &state, &login, "/").await;
-    let mut problems = problems(&state, observer).await;
+    let frame = PageFrame::of(&visit, "/").await;
+    let mut problems = problems(state, observer).await;
     problems.retain(|problem| problem.kind != BrokerProblemKind::StuckClients);
     Ok(render(&OverviewPage {
         frame,
         problems,
-        stuck: found.rows.iter().take(STUCK).map(|row| view_of(&state, row)).collect(),
+        stuck: found.rows.iter().take(STUCK).map(|row| view_of(state, row)).collect(),
         more,
         gauges,
         queues: queues
             .rows
             .iter()
-            .map(|row| QueueView::of(view_of(&state, row), row.session.oldest_queued))
+            .map(|row| QueueView::of(view_of(state, row), row.session.oldest_queued))
             .collect(),
-        charts: Charts::of(state.history(), span),
+        charts: Charts::of(&state.history, span),
         listeners: listeners(observer),
         groups,
     }))

@@ -1,13 +1,12 @@
 //! Pages of the HTTP interface, and the error page.
 
-use super::entry::login_of;
+use super::entry::Visit;
 use super::frame::{PageFrame, Theme};
 use crate::admin::cookies::see;
 use crate::admin::failed::Failed;
 use crate::admin::problem::problem_answer;
 use crate::admin::problem_kind::ProblemKind;
 use crate::admin::segment::segment;
-use crate::admin::state::State;
 use actix_web::dev::ServiceResponse;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
@@ -69,23 +68,20 @@ pub(crate) async fn framed(response: ServiceResponse) -> ServiceResponse {
     let (request, status) = (response.request().clone(), response.status());
     let is_error = status.is_client_error() || status.is_server_error();
     let found = response.response().error().filter(|_| is_error && !is_for_programs(request.path()));
-    let (Some(found), Some(state)) = (found.map(ToString::to_string), request.app_data::<State>()) else {
-        return response;
-    };
-    let Ok(login) = login_of(&request, state) else { return response };
-    let frame = PageFrame::of_error(&request, state, &login).await;
+    let Some(found) = found.map(ToString::to_string) else { return response };
+    let Ok(visit) = Visit::of(&request) else { return response };
+    let frame = PageFrame::of_error(&visit).await;
     response.into_response(error_page(frame, status, found))
 }
 
 /// Answers for a path that leads nowhere.
-pub(crate) async fn unknown(request: HttpRequest, state: State) -> PageResult {
-    if !is_for_programs(request.path()) && login_of(&request, &state).is_ok() {
+pub(crate) async fn unknown(request: HttpRequest) -> PageResult {
+    if !is_for_programs(request.path()) && Visit::of(&request).is_ok() {
         return Err(NoPage::NoSuchPage);
     }
     Ok(problem_answer(ProblemKind::NotFound, "there is no such path; /api/v1/docs lists all paths"))
 }
 
-/// The error page.
 #[derive(Template)]
 #[template(path = "error.html", config = "src/admin/askama.toml")]
 struct ErrorPage {
@@ -97,10 +93,8 @@ struct ErrorPage {
 /// A page, or its error page.
 pub(crate) type PageResult = Result<HttpResponse, NoPage>;
 
-/// Returns the result of a form, and its mistake, which the page shows beside the form.
-///
-/// # Errors
-/// The failure is not a mistake of the form.
+/// Returns the result of a form, and its mistake, which the page shows beside the form. Errors: the
+/// failure is not a mistake of the form.
 pub(super) fn or_mistake<T>(
     result: Result<T, Failed>,
     none: impl FnOnce() -> T,
@@ -121,7 +115,6 @@ pub(super) fn render_form(page: &impl Template, mistake: bool) -> HttpResponse {
     answer
 }
 
-/// Returns a page.
 pub(super) fn render(page: &impl Template) -> HttpResponse {
     match page.render() {
         Ok(text) => HttpResponse::Ok().content_type("text/html; charset=utf-8").body(text),

@@ -213,7 +213,7 @@ impl FoundProblems {
     }
 
     fn of_delays(&mut self, state: &State) {
-        let recent = state.recent().view();
+        let recent = state.recent.view();
         for (kind, p99, what) in [
             (BrokerProblemKind::SlowCommits, recent.commit_p99, "commits of the last minute took"),
             (

@@ -1,19 +1,15 @@
 //! The page of settings: the values in force, and their reload.
 
-use super::entry::{login_of, login_of_form};
+use super::entry::{SubmittedForm, Visit};
 use super::frame::PageFrame;
 use super::page::{NoPage, PageResult, render};
 use super::prose::{Prose, prose};
-use crate::admin::access::Scope;
 use crate::admin::commands::{ReloadEnd, reload};
 use crate::admin::failed::Failed;
-use crate::admin::logins::LoggedIn;
-use crate::admin::request::{note_of, read_query};
-use crate::admin::state::State;
 use crate::broker::reload::ReloadMode;
 use crate::config::{KeyChange, KeyInForce, help_of};
+use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
 use askama::Template;
 use serde::Deserialize;
 
@@ -39,21 +35,15 @@ enum SettingsShown {
     Changed,
 }
 
-/// The form of a reload.
 #[derive(Deserialize)]
 pub(super) struct ReloadForm {
-    csrf: String,
     mode: String,
-    #[serde(default)]
-    note: String,
 }
 
 #[derive(Template)]
 #[template(path = "settings.html", config = "src/admin/askama.toml")]
 struct SettingsPage {
     frame: PageFrame,
-    csrf: String,
-    may_reload: bool,
     filter: SettingsFilter,
     settings: Vec<KeyInForce>,
     /// What each listed key does, if only a few are listed.
@@ -107,19 +97,14 @@ impl ReloadReport {
     }
 }
 
-pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
-    let login = login_of(&request, &state)?;
-    let filter = read_query(&request)?;
-    settings(&request, &state, &login, filter, None).await
+pub(super) async fn page(visit: Visit) -> PageResult {
+    let filter = visit.read()?;
+    settings(&visit, filter, None).await
 }
 
 /// Reads the configuration again, or only checks it, and shows the report.
-pub(super) async fn read_again(
-    request: HttpRequest,
-    state: State,
-    form: web::Form<ReloadForm>,
-) -> PageResult {
-    let login = login_of_form(&request, &state, &form.csrf)?;
+pub(super) async fn read_again(form: SubmittedForm<ReloadForm>) -> PageResult {
+    let SubmittedForm { visit, operator, fields: form } = form;
     let mode = match form.mode.as_str() {
         "check" => ReloadMode::Check,
         "apply" => ReloadMode::Apply,
@@ -128,10 +113,9 @@ pub(super) async fn read_again(
             return Err(NoPage::Failed(Failed::Parameter(what)));
         }
     };
-    let note = note_of(Some(form.into_inner().note))?;
-    let report = ReloadReport::of(mode, reload(&state, &login.caller, mode, &note).await?);
+    let report = ReloadReport::of(mode, reload(&operator, mode).await?);
     let is_refused = !report.mistakes.is_empty();
-    let mut answer = settings(&request, &state, &login, SettingsFilter::default(), Some(report)).await?;
+    let mut answer = settings(&visit, SettingsFilter::default(), Some(report)).await?;
     if is_refused {
         *answer.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
     }
@@ -139,13 +123,11 @@ pub(super) async fn read_again(
 }
 
 async fn settings(
-    request: &HttpRequest,
-    state: &State,
-    login: &LoggedIn,
+    visit: &Visit,
     filter: SettingsFilter,
     report: Option<ReloadReport>,
 ) -> Result<HttpResponse, NoPage> {
-    let mut settings = state.running()?.configuration().await.map_err(|_| Failed::Busy)?;
+    let mut settings = visit.state.running()?.configuration().await.map_err(|_| Failed::Busy)?;
     let pending = settings.iter().filter(|setting| setting.pending.is_some()).count();
     settings.retain(|setting| {
         setting.key.contains(filter.key.trim()) && (filter.show == SettingsShown::All || setting.is_changed())
@@ -155,9 +137,7 @@ async fn settings(
         few.iter().filter_map(|setting| Some((setting.key.to_string(), prose(&help_of(&setting.key)?))));
     Ok(render(&SettingsPage {
         help: help.collect(),
-        csrf: login.csrf.clone(),
-        may_reload: login.caller.scope >= Scope::Admin,
-        frame: PageFrame::of(request, state, login, "/settings").await,
+        frame: PageFrame::of(visit, "/settings").await,
         filter,
         settings,
         pending,

@@ -1,13 +1,11 @@
 //! The page of the shared groups.
 
-use super::entry::login_of;
+use super::entry::Visit;
 use super::frame::PageFrame;
 use super::page::{PageResult, render};
 use super::subscribers::GroupView;
 use crate::admin::queries::by_filter::shared_groups;
-use crate::admin::request::{cursor_to, place_of, read_query};
-use crate::admin::state::State;
-use actix_web::HttpRequest;
+use crate::admin::request::{cursor_to, place_of};
 use askama::Template;
 use serde::Deserialize;
 
@@ -29,13 +27,12 @@ struct GroupsPage {
     next: Option<String>,
 }
 
-pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
-    let login = login_of(&request, &state)?;
-    let GroupsForm { cursor } = read_query(&request)?;
+pub(super) async fn page(visit: Visit) -> PageResult {
+    let GroupsForm { cursor } = visit.read()?;
     let from = place_of(cursor.as_deref())?;
-    let found = shared_groups(&state, state.running()?, from, GROUPS).await?;
+    let found = shared_groups(&visit.state, from, GROUPS).await?;
     Ok(render(&GroupsPage {
-        frame: PageFrame::of(&request, &state, &login, "/topics").await,
+        frame: PageFrame::of(&visit, "/topics").await,
         groups: found.rows.iter().map(GroupView::of).collect(),
         next: found.next.map(cursor_to),
     }))

@@ -1,14 +1,12 @@
 //! The page of the timeline of redelivery.
 
-use super::entry::login_of;
+use super::entry::Visit;
 use super::frame::PageFrame;
 use super::page::{PageResult, render};
 use super::views::{clock_time, count, link_of, shown};
-use crate::admin::state::State;
 use crate::admin::timeline::{KEPT, NumberedMoment};
 use crate::broker::events::moments::MomentKind;
 use crate::clock;
-use actix_web::HttpRequest;
 use askama::Template;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -53,7 +51,6 @@ pub(super) struct Strip {
     pub(super) marks: Vec<StripMark>,
 }
 
-/// A moment in a strip.
 pub(super) struct StripMark {
     pub(super) x: u64,
     pub(super) y: u64,
@@ -61,7 +58,6 @@ pub(super) struct StripMark {
     pub(super) title: String,
 }
 
-/// A moment in the table.
 pub(super) struct MomentRow {
     pub(super) time: String,
     pub(super) name: String,
@@ -70,11 +66,11 @@ pub(super) struct MomentRow {
     pub(super) text: String,
 }
 
-pub(super) async fn timeline(request: HttpRequest, state: State) -> PageResult {
-    let login = login_of(&request, &state)?;
-    let frame = PageFrame::of(&request, &state, &login, "/redelivery").await;
+pub(super) async fn timeline(visit: Visit) -> PageResult {
+    let frame = PageFrame::of(&visit, "/redelivery").await;
+    let state = &visit.state;
     let dropped = state.observer().map_or(0, |observer| observer.statistics().moments.lost());
-    let drawing = TimelineDrawing::of(&state.timeline().since(0));
+    let drawing = TimelineDrawing::of(&state.timeline.since(0));
     let dropped = (dropped > 0).then(|| count(dropped));
     Ok(render(&TimelinePage { frame, drawing, dropped }))
 }

@@ -1,8 +1,7 @@
 //! The page of topics: receivers, and retained messages.
 
-use super::answer::answered;
 use super::confirm::{ConfirmQuestion, ask, is_confirmed};
-use super::entry::{login_of, login_of_form};
+use super::entry::{SubmittedForm, Visit};
 use super::frame::PageFrame;
 use super::page::{PageResult, or_mistake, render_form};
 use super::subscribers::SubscriberList;
@@ -14,13 +13,12 @@ use crate::admin::queries::by_filter::subscribers;
 use crate::admin::queries::retained::find_retained;
 use crate::admin::queries::waits;
 use crate::admin::queries::whereabouts::receivers;
-use crate::admin::request::{note_of, permit, read_query};
+use crate::admin::request::permit;
 use crate::admin::segment::segment;
 use crate::admin::state::State;
 use crate::clock;
 use crate::mqtt::message::Message;
 use crate::mqtt::topic::{is_topic_name, without_share};
-use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
 
@@ -37,23 +35,18 @@ struct TopicsForm {
 /// The form that deletes a retained message.
 #[derive(Deserialize)]
 pub(super) struct DeleteForm {
-    csrf: String,
     topic: String,
     /// The filter of the page to go back to.
     #[serde(default)]
     filter: String,
     #[serde(default)]
     confirm: String,
-    #[serde(default)]
-    note: String,
 }
 
 #[derive(Template)]
 #[template(path = "topics.html", config = "src/admin/askama.toml")]
 struct TopicsPage {
     frame: PageFrame,
-    csrf: String,
-    may_act: bool,
     mistake: Option<String>,
     filter: String,
     /// True if the filter is one topic: then the page shows who gets its messages. Else it shows
@@ -68,7 +61,6 @@ struct TopicsPage {
     more: bool,
 }
 
-/// A retained message.
 struct RetainedRow {
     /// The first 256 characters of the topic.
     name: String,
@@ -85,16 +77,13 @@ struct TopicLink {
     text: String,
 }
 
-pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
-    let login = login_of(&request, &state)?;
-    let TopicsForm { filter } = read_query(&request)?;
+pub(super) async fn page(visit: Visit) -> PageResult {
+    let TopicsForm { filter } = visit.read()?;
     let is_topic = is_topic_name(&filter);
-    let (found, mistake) = or_mistake(find(&state, &filter, is_topic).await, Found::default)?;
+    let (found, mistake) = or_mistake(find(&visit.state, &filter, is_topic).await, Found::default)?;
     let is_mistaken = mistake.is_some();
     let page = TopicsPage {
-        csrf: login.csrf.clone(),
-        may_act: login.caller.scope >= Scope::Operator,
-        frame: PageFrame::of(&request, &state, &login, "/topics").await,
+        frame: PageFrame::of(&visit, "/topics").await,
         mistake,
         is_topic,
         subscribers: found.subscribers,
@@ -114,14 +103,12 @@ struct Found {
     more: bool,
 }
 
-/// # Errors
-/// The filter is invalid, or a shard does not answer.
+/// Errors: the filter is invalid, or a shard does not answer.
 async fn find(state: &State, filter: &str, is_topic: bool) -> Result<Found, Failed> {
-    let observer = state.running()?;
     let subscribers = match (filter, is_topic) {
         ("", _) => None,
-        (topic, true) => Some(SubscriberList::of(&receivers(state, observer, topic).await?)),
-        (filter, false) => Some(SubscriberList::of(&subscribers(state, observer, filter).await?)),
+        (topic, true) => Some(SubscriberList::of(&receivers(state, topic).await?)),
+        (filter, false) => Some(SubscriberList::of(&subscribers(state, filter).await?)),
     };
     let found = find_retained(state, topics_of(filter), None, RETAINED).await?;
     let more = !found.is_complete();
@@ -153,28 +140,27 @@ impl RetainedRow {
 }
 
 /// Deletes a retained message, once the operator has confirmed it, and goes back to the page.
-pub(super) async fn delete(request: HttpRequest, state: State, form: web::Form<DeleteForm>) -> PageResult {
-    let login = login_of_form(&request, &state, &form.csrf)?;
-    let back = format!("/topics?filter={}", segment(&form.filter));
-    if !is_confirmed(&form.confirm) {
-        permit(&login.caller, Scope::Operator)?;
-        let DeleteForm { topic, filter, note, .. } = form.into_inner();
+pub(super) async fn delete(form: SubmittedForm<DeleteForm>) -> PageResult {
+    let SubmittedForm { visit, operator, fields } = form;
+    let DeleteForm { topic, filter, confirm } = fields;
+    let back = format!("/topics?filter={}", segment(&filter));
+    if !is_confirmed(&confirm) {
+        permit(&visit.login.caller, Scope::Operator)?;
         let question = ConfirmQuestion {
             title: format!("Delete the retained message of {}?", shown(&topic)),
             text: "Clients that subscribe from now on do not get it. Subscribers are not told.",
             action: "/topics/delete".to_owned(),
             fields: vec![("topic", topic), ("filter", filter)],
-            note,
+            note: operator.note,
             button: "Delete",
             back,
         };
-        return Ok(ask(&request, &state, &login, ("/topics", question)).await);
+        return Ok(ask(&visit, "/topics", question).await);
     }
-    let DeleteForm { topic, note, .. } = form.into_inner();
-    let said = match delete_retained(&state, &login.caller, &topic, &note_of(Some(note))?).await {
+    let said = match delete_retained(&operator, &topic).await {
         Ok(()) => "The retained message is deleted.",
         Err(Failed::NoSuchMessage) => "The topic has no retained message any more. Nothing was done.",
         Err(failed) => return Err(failed.into()),
     };
-    Ok(answered(&request, &state, &back, said))
+    Ok(visit.answered(&back, said))
 }

@@ -1,20 +1,18 @@
 //! The pages of traces, for operators: begin one, all of them, and the steps of one.
 
-use super::answer::answered;
-use super::entry::{login_of, login_of_form};
+use super::entry::{NoFields, SubmittedForm, Visit};
 use super::frame::PageFrame;
 use super::page::{PageResult, render, render_form};
 use super::views::{clock_time, count, in_sentence, link_of, long, shown};
 use crate::admin::access::Scope;
 use crate::admin::failed::Failed;
-use crate::admin::logins::LoggedIn;
 use crate::admin::payloads::PayloadPermit;
-use crate::admin::request::{note_of, permit, read_query};
-use crate::admin::state::State;
+use crate::admin::request::permit;
 use crate::admin::trace_commands::{TraceWish, begin_trace, end_trace};
 use crate::admin::traces::TraceRow;
 use crate::admin::traces::step::StepRow;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::HttpResponse;
+use actix_web::web::Path;
 use askama::Template;
 use serde::Deserialize;
 use std::time::Duration;
@@ -34,25 +32,20 @@ struct TracesForm {
 /// The form of a new trace. An empty field counts as missing.
 #[derive(Deserialize)]
 pub(super) struct BeginForm {
-    csrf: String,
     #[serde(default)]
     client: Box<str>,
     #[serde(default)]
     topic: Box<str>,
     #[serde(default, rename = "for")]
     lasts: String,
-    #[serde(default)]
-    payload: bool,
-    #[serde(default)]
-    note: String,
+    payload: Option<PayloadBox>,
 }
 
-/// The form that ends a trace.
-#[derive(Deserialize)]
-pub(super) struct EndForm {
-    csrf: String,
-    #[serde(default)]
-    note: String,
+/// The value of the box for payloads, if it is checked.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum PayloadBox {
+    True,
 }
 
 /// The steps of a page: those behind a number. Without a number: the last steps.
@@ -66,7 +59,6 @@ struct StepsAsked {
 #[template(path = "traces.html", config = "src/admin/askama.toml")]
 struct TracesPage {
     frame: PageFrame,
-    csrf: String,
     mistake: Option<String>,
     form: TracesForm,
     /// True if a trace may have payloads.
@@ -79,7 +71,6 @@ struct TracesPage {
 #[template(path = "trace.html", config = "src/admin/askama.toml")]
 struct TracePage {
     frame: PageFrame,
-    csrf: String,
     trace: ShownTrace,
     /// Sentences about steps and messages that are missing.
     missing: Vec<String>,
@@ -101,7 +92,6 @@ struct ShownTrace {
     steps: String,
 }
 
-/// A step of a trace.
 struct ShownStep {
     number: u64,
     time: String,
@@ -114,75 +104,60 @@ struct ShownStep {
     circumstances: String,
 }
 
-pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
-    let login = login_of(&request, &state)?;
-    permit(&login.caller, Scope::Operator)?;
-    let form = read_query(&request)?;
-    Ok(traces(&request, &state, &login, form, None).await)
+pub(super) async fn list(visit: Visit) -> PageResult {
+    permit(&visit.login.caller, Scope::Operator)?;
+    let form = visit.read()?;
+    Ok(traces(&visit, form, None).await)
 }
 
-async fn traces(
-    request: &HttpRequest,
-    state: &State,
-    login: &LoggedIn,
-    form: TracesForm,
-    mistake: Option<String>,
-) -> HttpResponse {
-    let listed = state.traces().list();
+async fn traces(visit: &Visit, form: TracesForm, mistake: Option<String>) -> HttpResponse {
+    let listed = visit.state.traces.list();
     let is_mistaken = mistake.is_some();
-    let frame = PageFrame::of(request, state, login, "/traces").await;
     let page = TracesPage {
-        csrf: login.csrf.clone(),
-        frame,
+        frame: PageFrame::of(visit, "/traces").await,
         mistake,
         form,
-        may_see: PayloadPermit::of(state, &login.caller).is_ok(),
+        may_see: PayloadPermit::of(&visit.state, &visit.login.caller).is_ok(),
         traces: listed.traces.iter().rev().map(ShownTrace::of).collect(),
     };
     render_form(&page, is_mistaken)
 }
 
 /// Begins a trace, and shows it.
-pub(super) async fn begin(request: HttpRequest, state: State, form: web::Form<BeginForm>) -> PageResult {
-    let login = login_of_form(&request, &state, &form.csrf)?;
+pub(super) async fn begin(form: SubmittedForm<BeginForm>) -> PageResult {
+    let SubmittedForm { visit, operator, fields: form } = form;
     let given = |text: &str| (!text.is_empty()).then(|| Box::from(text));
     let wish = TraceWish {
         clients: given(&form.client).into_iter().collect(),
         topics: given(&form.topic).into_iter().collect(),
         lasts: (!form.lasts.is_empty()).then(|| form.lasts.clone()),
-        payload: form.payload,
+        payload: form.payload.is_some(),
     };
-    let begun = match note_of(Some(form.note.clone())) {
-        Ok(note) => begin_trace(&state, &login.caller, wish, &note).await,
-        Err(mistake) => Err(mistake),
-    };
-    match begun {
+    match begin_trace(&operator, wish).await {
         Ok(number) => {
             let said = "The trace runs. Steps appear below as they happen.";
-            Ok(answered(&request, &state, &format!("/traces/{number}"), said))
+            Ok(visit.answered(&format!("/traces/{number}"), said))
         }
         Err(Failed::Parameter(mistake)) => {
-            let BeginForm { client, topic, note, .. } = form.into_inner();
-            let form = TracesForm { client: client.into(), topic: topic.into(), note };
-            Ok(traces(&request, &state, &login, form, Some(mistake)).await)
+            let BeginForm { client, topic, .. } = form;
+            let form = TracesForm { client: client.into(), topic: topic.into(), note: operator.note };
+            Ok(traces(&visit, form, Some(mistake)).await)
         }
         Err(other) => Err(other.into()),
     }
 }
 
 /// Shows the steps of a trace.
-pub(super) async fn one(request: HttpRequest, path: web::Path<u64>, state: State) -> PageResult {
-    let login = login_of(&request, &state)?;
-    permit(&login.caller, Scope::Operator)?;
-    let StepsAsked { after } = read_query(&request)?;
-    let page = |after, most| state.traces().watch(*path, (after, most), Duration::ZERO);
+pub(super) async fn one(visit: Visit, path: Path<u64>) -> PageResult {
+    permit(&visit.login.caller, Scope::Operator)?;
+    let StepsAsked { after } = visit.read()?;
+    let page = |after, most| visit.state.traces.watch(*path, (after, most), Duration::ZERO);
     let facts = page(0, 0).await.ok_or(Failed::NoSuchTrace)?;
     let after = after.unwrap_or_else(|| facts.last.saturating_sub(STEPS));
     let found = page(after, STEPS as usize).await.ok_or(Failed::NoSuchTrace)?;
     let next = found.next.unwrap_or_default();
     Ok(render(&TracePage {
-        csrf: login.csrf.clone(),
-        frame: PageFrame::of(&request, &state, &login, "/traces").await,
+        frame: PageFrame::of(&visit, "/traces").await,
         missing: missing(&found),
         steps: found.steps.iter().flatten().map(ShownStep::of).collect(),
         earlier: (after > found.steps_dropped).then(|| after.saturating_sub(STEPS)),
@@ -192,19 +167,14 @@ pub(super) async fn one(request: HttpRequest, path: web::Path<u64>, state: State
 }
 
 /// Ends a trace, and goes back to the list.
-pub(super) async fn end(
-    request: HttpRequest,
-    path: web::Path<u64>,
-    state: State,
-    form: web::Form<EndForm>,
-) -> PageResult {
-    let login = login_of_form(&request, &state, &form.csrf)?;
-    let said = match end_trace(&state, &login.caller, *path, &note_of(Some(form.into_inner().note))?).await {
+pub(super) async fn end(path: Path<u64>, form: SubmittedForm<NoFields>) -> PageResult {
+    let SubmittedForm { visit, operator, .. } = form;
+    let said = match end_trace(&operator, *path).await {
         Ok(()) => format!("Trace {path} has ended, and its steps are deleted."),
         Err(Failed::NoSuchTrace) => format!("Trace {path} is already gone. Nothing was done."),
         Err(failed) => return Err(failed.into()),
     };
-    Ok(answered(&request, &state, "/traces", said))
+    Ok(visit.answered("/traces", said))
 }
 
 /// Returns sentences about the parts that a trace does not have.

@@ -36,7 +36,6 @@ pub(super) struct ClientView {
     pub(super) client: ClientRow,
 }
 
-/// An unfinished message.
 pub(super) struct MessageView {
     /// Its name, as `homing ctl` shows it; empty for none.
     pub(super) name: String,
@@ -89,7 +88,6 @@ impl MessageView {
     }
 }
 
-/// Returns the view of a listed session.
 pub(super) fn view_of(state: &AdminState, row: &ListedRow) -> ClientView {
     ClientView::of(ClientRow::of_row(state, row))
 }

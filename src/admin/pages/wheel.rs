@@ -1,13 +1,11 @@
 //! The page of the deadline wheel.
 
-use super::entry::login_of;
+use super::entry::Visit;
 use super::frame::PageFrame;
 use super::page::{PageResult, render};
 use super::views::{count, seconds};
-use crate::admin::state::State;
 use crate::admin::wheel::Bar;
 use crate::expiry::deadline::DeadlineKind;
-use actix_web::HttpRequest;
 use askama::Template;
 use std::time::Duration;
 
@@ -31,11 +29,9 @@ struct BarView {
     is_empty: bool,
 }
 
-pub(super) async fn wheel(request: HttpRequest, state: State) -> PageResult {
-    let login = login_of(&request, &state)?;
-    let observer = state.running()?;
-    let wheel = state.wheel().now(observer).await?;
-    let frame = PageFrame::of(&request, &state, &login, "/deadlines").await;
+pub(super) async fn wheel(visit: Visit) -> PageResult {
+    let wheel = visit.state.wheel.now(visit.state.running()?).await?;
+    let frame = PageFrame::of(&visit, "/deadlines").await;
     Ok(render(&WheelPage {
         frame,
         keys: count(wheel.keys()),

@@ -1,19 +1,15 @@
 //! The page that says where a message is, and why it waits.
 
-use super::entry::login_of;
+use super::entry::Visit;
 use super::frame::PageFrame;
 use super::letters::ListedLetter;
 use super::page::{PageResult, or_mistake, render_form};
 use super::subscribers::SubscriberList;
 use super::views::{in_sentence, link_of, seconds, shown};
-use crate::admin::access::Scope;
 use crate::admin::queries::whereabouts::{wanted, whereabouts};
-use crate::admin::request::read_query;
-use crate::admin::state::State;
 use crate::admin::traces::fates::TracedFate;
 use crate::clock;
 use crate::operators::wanted::Wanted;
-use actix_web::HttpRequest;
 use askama::Template;
 use serde::Deserialize;
 
@@ -30,8 +26,6 @@ struct WhereForm {
 #[template(path = "where.html", config = "src/admin/askama.toml")]
 struct WherePage {
     frame: PageFrame,
-    csrf: String,
-    may_act: bool,
     mistake: Option<String>,
     form: WhereForm,
     /// `None` if nothing was asked.
@@ -81,14 +75,13 @@ impl WhereForm {
     }
 }
 
-pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
-    let login = login_of(&request, &state)?;
-    let form: WhereForm = read_query(&request)?;
+pub(super) async fn page(visit: Visit) -> PageResult {
+    let form: WhereForm = visit.read()?;
     let [topic, publisher, receiver] = [&form.topic, &form.publisher, &form.receiver]
         .map(|text| Some(&**text).filter(|text| !text.is_empty()));
     let found = match wanted(topic, publisher, receiver) {
         Ok(wanted) if wanted == Wanted::default() => Ok(None),
-        Ok(wanted) => whereabouts(&state, &wanted).await.map(Some),
+        Ok(wanted) => whereabouts(&visit.state, &wanted).await.map(Some),
         Err(failed) => Err(failed),
     };
     let (found, mistake) = or_mistake(found, || None)?;
@@ -100,7 +93,6 @@ pub(super) async fn page(request: HttpRequest, state: State) -> PageResult {
         let traced = found.traced.iter().map(TracedRow::of).collect();
         WhereAnswer { verdicts, letters, traced, subscribers }
     });
-    let frame = PageFrame::of(&request, &state, &login, "/where").await;
-    let (csrf, may_act) = (login.csrf.clone(), login.caller.scope >= Scope::Operator);
-    Ok(render_form(&WherePage { frame, csrf, may_act, mistake, form, found }, is_mistaken))
+    let frame = PageFrame::of(&visit, "/where").await;
+    Ok(render_form(&WherePage { frame, mistake, form, found }, is_mistaken))
 }

@@ -4,7 +4,6 @@ use super::ask::ask;
 use super::one_page::cut_page;
 use crate::admin::failed::Failed;
 use crate::admin::state::AdminState;
-use crate::broker::observer::Observer;
 use crate::clock;
 use crate::operators::dropped::FoundDrops;
 use crate::operators::query::{MessageSummary, Part, Query, QueryAnswer, ROWS};
@@ -17,11 +16,9 @@ use std::ops::Bound;
 /// A delayed message in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct DelayedRow {
-    /// The number of the shard.
     pub(crate) shard: u8,
     /// The place in the shard, with the time at which the message is published.
     pub(crate) place: DelayedPlace,
-    /// The message.
     pub(crate) message: MessageSummary,
 }
 
@@ -36,16 +33,13 @@ pub(crate) struct ListedDelayed {
 /// Returns the delayed messages of all shards behind a place, the next due first, at most `limit`.
 /// The page is short if it is not full at `end`, or with long topics. A message that stays is
 /// listed once over all pages.
-///
-/// # Errors
-/// A shard does not answer.
 pub(crate) async fn list_delayed(
     state: &AdminState,
-    observer: &Observer,
     topic: Option<&WantedTopic>,
     (behind, limit): (Option<(DelayedPlace, u8)>, usize),
     end: Instant,
 ) -> Result<ListedDelayed, Failed> {
+    let observer = state.running()?;
     let (mut rows, mut reached) = (Vec::new(), None);
     for shard in 0..observer.shards() {
         let number = u8::try_from(shard).unwrap_or(u8::MAX);
@@ -59,7 +53,7 @@ pub(crate) async fn list_delayed(
         let mut found = 0;
         loop {
             let query = Query::Delayed { topic: topic.cloned(), from, most: limit - found };
-            let QueryAnswer::Delayed(part) = ask(state, observer, shard, query).await?.answer else {
+            let QueryAnswer::Delayed(part) = ask(state, shard, query).await?.answer else {
                 return Err(Failed::Busy);
             };
             let Part { rows: messages, next: place } = part;
@@ -82,18 +76,12 @@ pub(crate) async fn list_delayed(
 }
 
 /// Returns the last dropped messages and refused requests of all shards, the newest first.
-///
-/// # Errors
-/// A shard does not answer.
-pub(crate) async fn dropped(
-    state: &AdminState,
-    observer: &Observer,
-    wanted: &Wanted,
-) -> Result<FoundDrops, Failed> {
+pub(crate) async fn dropped(state: &AdminState, wanted: &Wanted) -> Result<FoundDrops, Failed> {
+    let observer = state.running()?;
     let mut all = FoundDrops::default();
     for shard in 0..observer.shards() {
         let query = Query::Dropped { wanted: wanted.clone(), most: ROWS };
-        if let QueryAnswer::Dropped(drops) = ask(state, observer, shard, query).await?.answer {
+        if let QueryAnswer::Dropped(drops) = ask(state, shard, query).await?.answer {
             all.drops.extend(drops.drops);
             all.without_topic.extend(drops.without_topic);
             all.without_publisher += drops.without_publisher;

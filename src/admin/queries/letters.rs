@@ -6,7 +6,6 @@ use crate::admin::failed::Failed;
 use crate::admin::names::{letter_name, read_letter_name};
 use crate::admin::request::{DurationText, limit_of};
 use crate::admin::state::AdminState;
-use crate::broker::observer::Observer;
 use crate::clock;
 use crate::mqtt::topic::TopicFilter;
 use crate::operators::letters::LetterFilter;
@@ -50,10 +49,8 @@ pub(crate) struct LetterParameters {
 }
 
 impl LetterParameters {
-    /// Returns the letters that are wanted.
-    ///
-    /// # Errors
-    /// The cause, the topic filter or an age is not valid.
+    /// Returns the letters that are wanted. Errors: the cause, the topic filter or an age is not
+    /// valid.
     pub(crate) fn filter(&self) -> Result<LetterFilter, Failed> {
         if let Some(cause) = &self.cause
             && DropReason::ALL.iter().all(|known| known.name() != cause)
@@ -77,10 +74,8 @@ impl LetterParameters {
     }
 }
 
-/// Returns the time that was so long ago, in milliseconds since 1970.
-///
-/// # Errors
-/// The text is no duration.
+/// Returns the time that was so long ago, in milliseconds since 1970. Errors: the text is no
+/// duration.
 fn ago(name: &str, age: &Option<String>) -> Result<Option<u64>, Failed> {
     let Some(text) = age else { return Ok(None) };
     let age = duration::parse(text).map_err(|error| Failed::Parameter(format!("{name}: {error}")))?;
@@ -97,10 +92,8 @@ pub(crate) struct ListedLetters {
 }
 
 /// Returns a page of the letters of all shards, the newest first. A letter that stays is listed
-/// exactly once over all pages.
-///
-/// # Errors
-/// A parameter or the cursor is not valid, or a shard does not answer.
+/// exactly once over all pages. Errors: a parameter or the cursor is not valid, or a shard does not
+/// answer.
 pub(crate) async fn list_letters(
     state: &AdminState,
     parameters: &LetterParameters,
@@ -130,11 +123,10 @@ async fn of_shard(
     (most, end): (usize, Instant),
     filter: &LetterFilter,
 ) -> Result<Part<Arc<StoredLetter>, LetterPlace>, Failed> {
-    let observer = state.running()?;
     let (mut all, mut before) = (Part::empty(None), before);
     loop {
         let query = Query::Letters { before, most: most - all.rows.len(), filter: filter.clone() };
-        let QueryAnswer::Letters(page) = ask(state, observer, shard, query).await?.answer else {
+        let QueryAnswer::Letters(page) = ask(state, shard, query).await?.answer else {
             return Err(Failed::Busy);
         };
         all.rows.extend(page.rows);
@@ -148,9 +140,6 @@ async fn of_shard(
 
 /// Returns the places of all letters that a filter admits, for each shard, the oldest first. None
 /// is newer than `newest`. A million letters are a thousand questions and 16 MB.
-///
-/// # Errors
-/// A shard does not answer.
 pub(crate) async fn places_of(
     state: &AdminState,
     filter: &LetterFilter,
@@ -165,7 +154,7 @@ pub(crate) async fn places_of(
         let (mut places, mut before, mut has_more) = (Vec::new(), newest.map(behind), true);
         while has_more {
             let query = Query::Letters { before, most: ROWS, filter: filter.clone() };
-            let QueryAnswer::Letters(page) = ask(state, observer, shard, query).await?.answer else {
+            let QueryAnswer::Letters(page) = ask(state, shard, query).await?.answer else {
                 return Err(Failed::Busy);
             };
             places.extend(page.rows.iter().map(|letter| letter.place));
@@ -179,14 +168,11 @@ pub(crate) async fn places_of(
 
 /// Returns the letters that an operator looks for, the newest first and at most [`ROWS`], and true
 /// if these are all. Ends at `end`.
-///
-/// # Errors
-/// A shard does not answer.
 pub(super) async fn find_letters(
     state: &AdminState,
-    observer: &Observer,
     (wanted, end): (&Wanted, Instant),
 ) -> Result<(Vec<Arc<StoredLetter>>, bool), Failed> {
+    let observer = state.running()?;
     // The publisher is compared below.
     let topic = wanted.topic.as_ref().map(|topic| topic.text().into());
     let filter = LetterFilter { receiver: wanted.receiver.clone(), topic, ..LetterFilter::default() };
@@ -195,7 +181,7 @@ pub(super) async fn find_letters(
         let (mut before, mut has_more) = (None, true);
         while has_more && letters.len() < ROWS && clock::now() < end {
             let query = Query::Letters { before, most: ROWS, filter: filter.clone() };
-            let QueryAnswer::Letters(page) = ask(state, observer, shard, query).await?.answer else {
+            let QueryAnswer::Letters(page) = ask(state, shard, query).await?.answer else {
                 return Err(Failed::Busy);
             };
             letters.extend(page.rows.into_iter().filter(|letter| wanted.is(&letter.message)));
@@ -209,10 +195,8 @@ pub(super) async fn find_letters(
     Ok((letters, is_complete))
 }
 
-/// Returns the letter with a name, and the number of its shard.
-///
-/// # Errors
-/// There is no such letter, or a shard does not answer.
+/// Returns the letter with a name, and the number of its shard. Errors: there is no such letter, or
+/// a shard does not answer.
 pub(crate) async fn find_letter(
     state: &AdminState,
     name: &str,
@@ -220,7 +204,7 @@ pub(crate) async fn find_letter(
     let place = read_letter_name(name).ok_or(Failed::NoSuchMessage)?;
     let observer = state.running()?;
     for shard in 0..observer.shards() {
-        let answer = ask(state, observer, shard, Query::Letter(place)).await?.answer;
+        let answer = ask(state, shard, Query::Letter(place)).await?.answer;
         if let QueryAnswer::Letter(Some(letter)) = answer {
             return Ok((shard, letter));
         }

@@ -46,10 +46,8 @@ impl FoundRetained {
 
 /// Returns at most `most` retained messages that match a filter, in the order of the topic tree,
 /// from a cursor on. There are fewer with long topics. The lock is free between two portions, for
-/// longer than it was held.
-///
-/// # Errors
-/// The topic filter or the cursor is invalid. Too many callers wait.
+/// longer than it was held. Errors: the topic filter or the cursor is invalid. Too many callers
+/// wait.
 pub(crate) async fn find_retained(
     state: &AdminState,
     filter: &str,

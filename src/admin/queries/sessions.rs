@@ -106,10 +106,8 @@ impl ListParameters {
         parse_query(&query)
     }
 
-    /// Returns the order that is asked for; `None` for none.
-    ///
-    /// # Errors
-    /// The word is none of the orders.
+    /// Returns the order that is asked for; `None` for none. Errors: the word is none of the
+    /// orders.
     pub(crate) fn order(&self) -> Result<Option<SessionOrder>, Failed> {
         let read = |word| named("sort", word, &SessionOrder::ALL, SessionOrder::name);
         self.sort.as_deref().map(read).transpose()
@@ -143,10 +141,7 @@ impl ListParameters {
 }
 
 /// Returns the filter for connected clients of a user, of the listener with a label, and with a
-/// beginning of the client identifier.
-///
-/// # Errors
-/// There is no such listener.
+/// beginning of the client identifier. Errors: there is no such listener.
 pub(crate) fn connected_of(
     observer: &Observer,
     user: Option<String>,
@@ -173,7 +168,7 @@ fn listener(observer: &Observer, label: &str) -> Result<Box<str>, Failed> {
 
 /// The part of a filter that only a socket answers: who holds the oldest unacknowledged message,
 /// and the address of the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct SocketFilter {
     holder: Option<Holder>,
     network: Option<IpNet>,
@@ -201,7 +196,7 @@ impl SocketFilter {
 
     /// Returns true if each session is wanted, whatever its socket.
     pub(super) fn admits_all(self) -> bool {
-        self == SocketFilter { holder: None, network: None }
+        self == SocketFilter::default()
     }
 
     pub(super) fn admits(self, socket: Option<&SocketFacts>) -> bool {
@@ -219,15 +214,10 @@ pub(super) fn filter_hash(filter: &impl Hash) -> u32 {
     hasher.finish() as u32
 }
 
-/// Asks the shards, one after the other, until the page is full or its time is over.
-///
-/// # Errors
-/// A parameter or the cursor is not valid, or a shard does not answer.
-pub(crate) async fn list_sessions(
-    state: &AdminState,
-    observer: &Observer,
-    parameters: &ListParameters,
-) -> Result<Listed, Failed> {
+/// Asks the shards, one after the other, until the page is full or its time is over. Errors: a
+/// parameter or the cursor is not valid, or a shard does not answer.
+pub(crate) async fn list_sessions(state: &AdminState, parameters: &ListParameters) -> Result<Listed, Failed> {
+    let observer = state.running()?;
     let (limit, filter) = (parameters.limit()?, parameters.filter(observer)?);
     let by_socket = SocketFilter::of(parameters)?;
     let hash = filter_hash(&(&filter, by_socket));
@@ -241,7 +231,7 @@ pub(crate) async fn list_sessions(
     while let Some(cursor) = at.filter(|_| has_room(rows.len(), bytes) && clock::now().since(started) < PAGE)
     {
         let query = Query::Sessions { from: cursor.slot, most: limit - rows.len(), filter: filter.clone() };
-        let answer = ask(state, observer, usize::from(cursor.shard), query).await?;
+        let answer = ask(state, usize::from(cursor.shard), query).await?;
         let QueryAnswer::Sessions(Part { rows: found, next }) = &answer.answer else { break };
         bytes += found.iter().map(|row| row.client_id.len()).sum::<usize>();
         let shard = usize::from(cursor.shard);
@@ -262,17 +252,15 @@ pub(crate) async fn list_sessions(
     Ok(Listed { rows, next: at })
 }
 
-/// Returns the session of a client with its messages, and the facts of its socket.
-///
-/// # Errors
-/// There is no such session, or its shard does not answer.
+/// Returns the session of a client with its messages, and the facts of its socket. Errors: there is
+/// no such session, or its shard does not answer.
 pub(crate) async fn find(
     state: &AdminState,
-    observer: &Observer,
     target: &ClientTarget,
 ) -> Result<(SessionDetail, Option<SocketFacts>), Failed> {
+    let observer = state.running()?;
     let query = Query::Session { client: target.session.clone() };
-    let answer = ask(state, observer, target.shard(observer), query).await?;
+    let answer = ask(state, target.shard(observer), query).await?;
     match answer.answer {
         QueryAnswer::Session(Some(mut detail)) => {
             add_oldest_queued(observer, &mut [&mut detail.row]).await;
@@ -286,17 +274,15 @@ pub(crate) async fn find(
 /// Returns the `ref` of a session, which names it in this process.
 pub(crate) fn reference_of(state: &AdminState, shard: usize, id: SessionId) -> String {
     let shard = u8::try_from(shard).unwrap_or(u8::MAX);
-    state.process().session_name(SessionPlace { shard, id })
+    state.process.session_name(SessionPlace { shard, id })
 }
 
 /// Returns the age of the oldest message that a client has not acknowledged; `None` without one.
-///
-/// # Errors
-/// There is no session of this client, or its shard does not answer.
+/// Errors: there is no session of this client, or its shard does not answer.
 pub(crate) async fn oldest_unacknowledged(
     state: &AdminState,
     client_id: &str,
 ) -> Result<Option<Duration>, Failed> {
-    let (detail, _) = find(state, state.running()?, &ClientTarget::client(client_id)).await?;
+    let (detail, _) = find(state, &ClientTarget::client(client_id)).await?;
     Ok(detail.row.oldest.map(|oldest| oldest.age))
 }

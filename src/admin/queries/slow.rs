@@ -9,9 +9,7 @@ use std::cmp::Reverse;
 
 /// Returns the rows of a topic and a receiver with a slow delivery in the last hour, the slowest
 /// first, at most `most`. Without a topic, all topics count; without a receiver, all receivers.
-///
-/// # Errors
-/// The broker starts, or a shard does not answer.
+/// Errors: the broker starts, or a shard does not answer.
 pub(crate) async fn slow_deliveries(
     state: &AdminState,
     topic: Option<&str>,
@@ -24,7 +22,7 @@ pub(crate) async fn slow_deliveries(
     for shard in (0..observer.shards()).filter(|shard| only.is_none_or(|only| only == *shard)) {
         let query =
             Query::SlowDeliveries { topic: topic.map(Into::into), receiver: receiver.map(Into::into), most };
-        let QueryAnswer::SlowDeliveries(rows) = ask(state, observer, shard, query).await?.answer else {
+        let QueryAnswer::SlowDeliveries(rows) = ask(state, shard, query).await?.answer else {
             return Err(Failed::Busy);
         };
         all.extend(rows);

@@ -5,11 +5,9 @@ use super::sessions::{ListParameters, SocketFilter, filter_hash};
 use crate::admin::failed::Failed;
 use crate::admin::listing::ListedRow;
 use crate::admin::state::AdminState;
-use crate::broker::observer::Observer;
 use crate::clock;
 use crate::operators::query::{BYTES, Query, QueryAnswer, SessionFilter};
 use crate::operators::session_order::{RankRange, SessionOrder, SessionRank};
-use crate::time::Instant;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::time::Duration;
@@ -36,27 +34,34 @@ pub(crate) struct SortedPage {
 
 /// Returns a page of the sessions that fit, in an order. Looks at every session, and with a filter
 /// that only sockets answer at every socket that may fit. A page does not wait for the turn of a
-/// search, which may take seconds: the shards answer one question at a time in any case.
-///
-/// # Errors
-/// A parameter or the cursor is not valid, or a shard does not answer.
+/// search, which may take seconds: the shards answer one question at a time in any case. Errors: a
+/// parameter or the cursor is not valid, or a shard does not answer.
 pub(crate) async fn sorted_sessions(
     state: &AdminState,
-    observer: &Observer,
     (parameters, order): (&ListParameters, SessionOrder),
 ) -> Result<SortedPage, Failed> {
+    let observer = state.running()?;
     let (limit, by_socket) = (parameters.limit()?, SocketFilter::of(parameters)?);
     let filter = by_socket.narrowed(parameters.filter(observer)?);
     let hash = filter_hash(&(&filter, by_socket, order.name()));
     let after = parameters.cursor.as_deref().map(|text| read_cursor(text, hash).ok_or(Failed::Cursor));
     let mut page = Collector::new(limit, after.transpose()?, order, by_socket);
-    let end = clock::now() + TIME;
-    for shard in 0..observer.shards() {
-        if !page.take_shard(state, observer, (shard, &filter), end).await? {
-            return Ok(page.finish(hash, false));
-        }
-    }
-    Ok(page.finish(hash, true))
+    let is_complete = page.take_all(state, &filter, |_| Duration::ZERO, TIME).await?;
+    Ok(page.finish(hash, is_complete))
+}
+
+/// Returns the first `most` sessions of an order that a filter admits, and true if every session
+/// was looked at. Pauses as [`Collector::take_all`] does.
+pub(super) async fn first_sessions(
+    state: &AdminState,
+    (order, filter): (SessionOrder, SessionFilter),
+    most: usize,
+    pace: impl Fn(Duration) -> Duration,
+    time: Duration,
+) -> Result<(Vec<ListedRow>, bool), Failed> {
+    let mut first = Collector::new(most, None, order, SocketFilter::default());
+    let is_complete = first.take_all(state, &filter, pace, time).await?;
+    Ok((first.rows.into_iter().map(|(_, row)| row).collect(), is_complete))
 }
 
 /// The rows of a page so far, and the numbers of sessions.
@@ -81,32 +86,39 @@ impl Collector {
         Collector { limit, by_socket, range, rows: Vec::new(), total: 0, before: 0 }
     }
 
-    /// Looks at the sessions of a shard. Returns false if the time is over before.
-    ///
-    /// # Errors
-    /// The shard does not answer.
-    async fn take_shard(
+    /// Looks at every session, with a pause of `pace` between two questions beside the rest of the
+    /// shard, for at most `time`. `pace` gets the time since the beginning. Returns true if every
+    /// session was looked at.
+    async fn take_all(
         &mut self,
         state: &AdminState,
-        observer: &Observer,
-        (shard, filter): (usize, &SessionFilter),
-        end: Instant,
+        filter: &SessionFilter,
+        pace: impl Fn(Duration) -> Duration,
+        time: Duration,
     ) -> Result<bool, Failed> {
-        let mut from = Some(0);
-        while let Some(slot) = from {
-            if clock::now() >= end {
-                return Ok(false);
+        let (shards, started) = (state.running()?.shards(), clock::now());
+        for shard in 0..shards {
+            let mut from = Some(0);
+            while let Some(slot) = from {
+                let elapsed = clock::now().since(started);
+                if elapsed >= time {
+                    return Ok(false);
+                }
+                let range = self.asked_range();
+                let query = Query::RankedSessions { from: slot, filter: filter.clone(), range };
+                let answer = ask(state, shard, query).await?;
+                let QueryAnswer::RankedSessions(ranked) = &answer.answer else { return Err(Failed::Busy) };
+                from = ranked.part.next;
+                let rows = ranked.part.rows.iter().map(|(rank, session)| {
+                    let socket = answer.socket_of(session.id).cloned();
+                    (rank.clone(), ListedRow { shard, session: session.clone(), socket })
+                });
+                self.take(rows, (ranked.admitted, ranked.before));
+                let pause = pace(elapsed);
+                if !pause.is_zero() {
+                    tokio::time::sleep(pause).await;
+                }
             }
-            let query =
-                Query::RankedSessions { from: slot, filter: filter.clone(), range: self.asked_range() };
-            let answer = ask(state, observer, shard, query).await?;
-            let QueryAnswer::RankedSessions(ranked) = &answer.answer else { return Err(Failed::Busy) };
-            from = ranked.part.next;
-            let rows = ranked.part.rows.iter().map(|(rank, session)| {
-                let socket = answer.socket_of(session.id).cloned();
-                (rank.clone(), ListedRow { shard, session: session.clone(), socket })
-            });
-            self.take(rows, (ranked.admitted, ranked.before));
         }
         Ok(true)
     }

@@ -7,11 +7,12 @@
 //! operator. After that it takes 1 % of the time of one shard, and the pages show the result of the
 //! search before.
 
-use super::top::{Top, TopFigure, search};
+use super::sorted::first_sessions;
 use crate::admin::listing::{FoundClients, SharedSearch};
 use crate::admin::state::{AdminState, State};
 use crate::clock;
 use crate::operators::query::SessionFilter;
+use crate::operators::session_order::SessionOrder;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,35 +38,35 @@ const TIME: Duration = Duration::from_mins(1);
 /// longest wait first. The result is a few seconds old at most if the search takes less than 250
 /// ms: up to some 200,000 sessions. Without an answer of the shards, the last result is returned.
 pub(crate) async fn stuck_clients(state: &State) -> Arc<FoundClients> {
-    let top = || {
-        let admits =
-            SessionFilter { connected: Some(true), min_unacked_age: AGE, ..SessionFilter::default() };
-        Top::new(TopFigure::OldestUnacknowledged, STUCK, admits)
-    };
-    shared(state, AdminState::stuck, top).await
+    let admits = SessionFilter { connected: Some(true), min_unacked_age: AGE, ..SessionFilter::default() };
+    let wanted = (SessionOrder::OldestUnacknowledged, admits);
+    shared(state, |state| &state.stuck, (wanted, STUCK)).await
 }
 
 /// Returns the clients with the most queued messages, the longest queue first: five at most. As
 /// old as the result of [`stuck_clients`].
 pub(crate) async fn longest_queues(state: &State) -> Arc<FoundClients> {
-    let top = || Top::new(TopFigure::Queued, QUEUES, SessionFilter::default());
-    shared(state, AdminState::longest_queues, top).await
+    let wanted = (SessionOrder::Queued, SessionFilter { min_queued: 1, ..SessionFilter::default() });
+    shared(state, |state| &state.longest_queues, (wanted, QUEUES)).await
 }
+
+/// The order and the filter of a search, and its number of rows at most.
+type WantedFirst = ((SessionOrder, SessionFilter), usize);
 
 /// Returns the result of a search that all callers share. Begins the search if its last result is
 /// not fresh.
 async fn shared(
     state: &State,
     of: fn(&AdminState) -> &SharedSearch,
-    top: impl FnOnce() -> Top,
+    wanted: WantedFirst,
 ) -> Arc<FoundClients> {
     if let Some(found) = of(state).fresh(clock::now()) {
         return found;
     }
     if let Some(place) = of(state).begin() {
-        let (state, top) = (state.clone(), top());
+        let state = state.clone();
         actix_web::rt::spawn(async move {
-            if let Some(found) = find(&state, top).await {
+            if let Some(found) = find(&state, wanted).await {
                 of(&state).found(clock::now(), found);
             }
             drop(place);
@@ -79,10 +80,8 @@ async fn shared(
 }
 
 /// Searches all sessions. Returns `None` if a shard does not answer, or if the broker starts.
-async fn find(state: &State, mut top: Top) -> Option<FoundClients> {
+async fn find(state: &State, (wanted, most): WantedFirst) -> Option<FoundClients> {
     let pace = |elapsed| if elapsed < SOON { Duration::ZERO } else { LONG_PAUSE };
-    let is_complete = search(state, state.observer()?, &mut top, pace, TIME).await.ok()?;
-    let most = top.most();
-    let rows = top.sorted();
+    let (rows, is_complete) = first_sessions(state, wanted, most, pace, TIME).await.ok()?;
     Some(FoundClients { has_more: rows.len() >= most || !is_complete, rows })
 }

@@ -2,11 +2,9 @@
 
 use crate::admin::failed::Failed;
 use crate::admin::names::SessionPlace;
-use crate::admin::request::read_query;
 use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::operators::query::SessionName;
-use actix_web::HttpRequest;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -21,7 +19,6 @@ pub(crate) struct OneParameters {
 /// The session that a request is about.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientTarget {
-    /// The session in its shard.
     pub(crate) session: SessionName,
     /// The client identifier, or the `ref` of the request.
     pub(crate) shown: String,
@@ -30,7 +27,6 @@ pub(crate) struct ClientTarget {
 }
 
 impl ClientTarget {
-    /// Returns the session of a client.
     pub(crate) fn client(client_id: &str) -> ClientTarget {
         ClientTarget {
             session: SessionName::Client(client_id.into()),
@@ -39,32 +35,17 @@ impl ClientTarget {
         }
     }
 
-    /// Reads the target of a path. A `ref` wins over the client identifier in the path.
-    ///
-    /// # Errors
-    /// The `ref` is invalid or of another process.
+    /// Reads the target of a path. A `ref` wins over the client identifier in the path. Errors: the
+    /// `ref` is invalid or of another process.
     pub(crate) fn read(
         client_id: &str,
         reference: Option<&str>,
         state: &AdminState,
     ) -> Result<ClientTarget, Failed> {
         let Some(reference) = reference else { return Ok(ClientTarget::client(client_id)) };
-        let SessionPlace { shard, id } = state.process().session(reference).ok_or(Failed::NoSuchClient)?;
+        let SessionPlace { shard, id } = state.process.session(reference).ok_or(Failed::NoSuchClient)?;
         let (session, shown) = (SessionName::At(id), reference.to_owned());
         Ok(ClientTarget { session, shown, shard: Some(shard.into()) })
-    }
-
-    /// Reads the target of a request that has no parameter but `ref`.
-    ///
-    /// # Errors
-    /// There is another parameter, or the `ref` is invalid or of another process.
-    pub(crate) fn of_request(
-        request: &HttpRequest,
-        client_id: &str,
-        state: &AdminState,
-    ) -> Result<ClientTarget, Failed> {
-        let OneParameters { reference } = read_query(request)?;
-        ClientTarget::read(client_id, reference.as_deref(), state)
     }
 
     /// Returns the number of the session's shard.

@@ -21,10 +21,7 @@ pub(crate) struct FoundPage {
 }
 
 /// Returns a page of the unfinished messages of a client. What is in the store alone is read from
-/// there.
-///
-/// # Errors
-/// There is no such session, or its shard does not answer.
+/// there. Errors: there is no such session, or its shard does not answer.
 pub(crate) async fn unfinished(
     state: &AdminState,
     target: &ClientTarget,
@@ -34,7 +31,7 @@ pub(crate) async fn unfinished(
 ) -> Result<FoundPage, Failed> {
     let observer = state.running()?;
     let query = Query::Unfinished { client: target.session.clone(), part, payloads, from, most };
-    match ask(state, observer, target.shard(observer), query).await?.answer {
+    match ask(state, target.shard(observer), query).await?.answer {
         QueryAnswer::Unfinished(Some(mut page)) => {
             let read = match observer.store() {
                 Some(store) => read_back(store, &mut page, (part, payloads)).await,
@@ -47,10 +44,8 @@ pub(crate) async fn unfinished(
 }
 
 /// Reads what is missing in the rows from the store: for how long queued messages wait, messages
-/// that are in the store alone, and their payloads if they are shown.
-///
-/// # Errors
-/// The store does not answer. Says why.
+/// that are in the store alone, and their payloads if they are shown. Errors: the store does not
+/// answer. Says why.
 async fn read_back(
     store: &StoreView,
     page: &mut UnfinishedPage,
@@ -72,5 +67,5 @@ async fn read_back(
 
 /// Returns the name of a message in URLs; `None` if it has none.
 pub(crate) fn message_id(state: &AdminState, session: SessionId, row: &UnfinishedMessage) -> Option<String> {
-    row.name.map(|name| state.process().message_name(session, name))
+    row.name.map(|name| state.process.message_name(session, name))
 }

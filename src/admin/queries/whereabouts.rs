@@ -81,10 +81,8 @@ pub(crate) struct RetainedSummary {
     pub(crate) qos: QoS,
 }
 
-/// Returns the messages that the parameters of a request name.
-///
-/// # Errors
-/// The topic is neither a topic nor a topic filter.
+/// Returns the messages that the parameters of a request name. Errors: the topic is neither a topic
+/// nor a topic filter.
 pub(crate) fn wanted(
     topic: Option<&str>,
     publisher: Option<&str>,
@@ -94,10 +92,8 @@ pub(crate) fn wanted(
     Ok(Wanted { topic, publisher: publisher.map(Into::into), receiver: receiver.map(Into::into) })
 }
 
-/// Returns the places where messages are.
-///
-/// # Errors
-/// Neither a topic nor a publisher nor a receiver is wanted, or a shard does not answer.
+/// Returns the places where messages are. Errors: neither a topic nor a publisher nor a receiver is
+/// wanted, or a shard does not answer.
 pub(crate) async fn whereabouts(state: &AdminState, wanted: &Wanted) -> Result<FoundPlaces, Failed> {
     if *wanted == Wanted::default() {
         let what = "name a topic, a publisher or a receiver, such as topic=pumps/7/set";
@@ -112,27 +108,27 @@ pub(crate) async fn whereabouts(state: &AdminState, wanted: &Wanted) -> Result<F
     let mut found = FoundPlaces { is_complete: true, ..FoundPlaces::default() };
     let end = clock::now() + TIME;
     if let Some(topic) = wanted.topic.as_ref().filter(|topic| !topic.is_filter()) {
-        found.receivers = receivers(state, observer, topic.text()).await?;
+        found.receivers = receivers(state, topic.text()).await?;
         if let Some(receiver) = &wanted.receiver {
             found.receivers.keep_only(receiver);
         }
         found.is_complete &= !found.receivers.more;
         found.retained = retained(observer, topic.text());
     }
-    let delayed = list_delayed(state, observer, wanted.topic.as_ref(), (None, ROWS), end).await?;
+    let delayed = list_delayed(state, wanted.topic.as_ref(), (None, ROWS), end).await?;
     found.is_complete &= delayed.next.is_none();
     found.delayed = delayed.rows;
-    found.dropped = dropped(state, observer, wanted).await?;
-    found.search(state, observer, end - LETTERS, wanted).await?;
+    found.dropped = dropped(state, wanted).await?;
+    found.search(state, end - LETTERS, wanted).await?;
     if let Some(receiver) = &wanted.receiver {
-        found.has_session = row_of(state, observer, receiver).await?.is_some();
+        found.has_session = row_of(state, receiver).await?.is_some();
     }
     if let Some(publisher) = &wanted.publisher {
-        found.publisher = row_of(state, observer, publisher).await?.as_ref().and_then(publisher_waits);
+        found.publisher = row_of(state, publisher).await?.as_ref().and_then(publisher_waits);
     }
-    let (traced, has_all_traced) = state.traces().fates(wanted).await;
+    let (traced, has_all_traced) = state.traces.fates(wanted).await;
     // Last, because a deleted letter stays in memory for as long as this answer holds it.
-    let (letters, has_all_letters) = find_letters(state, observer, (wanted, end)).await?;
+    let (letters, has_all_letters) = find_letters(state, (wanted, end)).await?;
     (found.traced, found.letters) = (traced, letters);
     found.is_complete &= has_all_traced && has_all_letters;
     found.verdicts = verdicts(wanted, &found);
@@ -140,27 +136,17 @@ pub(crate) async fn whereabouts(state: &AdminState, wanted: &Wanted) -> Result<F
 }
 
 /// Returns the sessions and shared groups that are subscribed to a topic, in all shards.
-///
-/// # Errors
-/// A shard does not answer.
-pub(crate) async fn receivers(
-    state: &AdminState,
-    observer: &Observer,
-    topic: &str,
-) -> Result<MatchedReceivers, Failed> {
-    matched(state, observer, |from| Query::Receivers { topic: topic.into(), from }).await
+pub(crate) async fn receivers(state: &AdminState, topic: &str) -> Result<MatchedReceivers, Failed> {
+    matched(state, |from| Query::Receivers { topic: topic.into(), from }).await
 }
 
 /// Asks all shards for receivers, part by part, until there are as many as one answer may have, or
 /// the time is over. Returns them together.
-///
-/// # Errors
-/// A shard does not answer.
 pub(super) async fn matched(
     state: &AdminState,
-    observer: &Observer,
     query: impl Fn(SurveyPlace) -> Query,
 ) -> Result<MatchedReceivers, Failed> {
+    let observer = state.running()?;
     let (mut all, end) = (MatchedReceivers::default(), clock::now() + TIME);
     for shard in 0..observer.shards() {
         let most = all.sessions().len() + ROWS;
@@ -170,7 +156,7 @@ pub(super) async fn matched(
                 all.more = true;
                 return Ok(all);
             }
-            let answer = ask(state, observer, shard, query(place)).await?.answer;
+            let answer = ask(state, shard, query(place)).await?.answer;
             let QueryAnswer::Receivers(part) = answer else { return Err(Failed::Busy) };
             from = all.take(*part, most);
         }
@@ -180,13 +166,8 @@ pub(super) async fn matched(
 
 impl FoundPlaces {
     /// Adds the messages in windows and queues, and those in the store.
-    async fn search(
-        &mut self,
-        state: &AdminState,
-        observer: &Observer,
-        end: Instant,
-        wanted: &Wanted,
-    ) -> Result<(), Failed> {
+    async fn search(&mut self, state: &AdminState, end: Instant, wanted: &Wanted) -> Result<(), Failed> {
+        let observer = state.running()?;
         let receiver = wanted.receiver.as_deref();
         let is_there = |shard: &usize| receiver.is_none_or(|name| observer.shard_of(name) == *shard);
         let mut search = MessageSearch::new(wanted, (0..observer.shards()).filter(is_there));
@@ -196,7 +177,7 @@ impl FoundPlaces {
             }
             match (step, observer.store()) {
                 (SearchStep::Ask(shard, query), _) => {
-                    search.answered(ask(state, observer, shard, query).await?.answer);
+                    search.answered(ask(state, shard, query).await?.answer);
                 }
                 (SearchStep::Look(lookup), Some(store)) => match store.look(lookup, end).await {
                     Ok(looked) => search.looked(looked),
@@ -223,12 +204,8 @@ fn retained(observer: &Observer, topic: &str) -> Option<RetainedSummary> {
 }
 
 /// Returns the session of a client, if any.
-async fn row_of(
-    state: &AdminState,
-    observer: &Observer,
-    client_id: &str,
-) -> Result<Option<SessionSummary>, Failed> {
-    match find(state, observer, &ClientTarget::client(client_id)).await {
+async fn row_of(state: &AdminState, client_id: &str) -> Result<Option<SessionSummary>, Failed> {
+    match find(state, &ClientTarget::client(client_id)).await {
         Ok((detail, _)) => Ok(Some(detail.row)),
         Err(Failed::NoSuchClient) => Ok(None),
         Err(failed) => Err(failed),

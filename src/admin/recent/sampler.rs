@@ -19,8 +19,8 @@ pub(crate) async fn sample(state: Data<AdminState>) {
         if let Some(observer) = state.observer() {
             let total = observer.statistics().total();
             let (messages, waits) = samples_of(observer, &total);
-            state.history().take(messages.at, &look_at(&total));
-            state.recent().take(messages, waits);
+            state.history.take(messages.at, &look_at(&total));
+            state.recent.take(messages, waits);
         }
     }
 }

@@ -3,12 +3,11 @@
 use super::config::read_dry_run;
 use super::json_answer::JsonAnswer;
 use crate::admin::access::Scope;
-use crate::admin::audit::arguments;
 use crate::admin::client_files::{FileAction, content, edit};
-use crate::admin::commands::note_parameter;
 use crate::admin::failed::Failed;
+use crate::admin::operator::OperatorRequest;
 use crate::admin::problem_kind::ProblemKind;
-use crate::admin::request::{Asker, note_of, read_body};
+use crate::admin::request::read_body;
 use crate::admin::state::State;
 use crate::auth::password::file::Fingerprint;
 use crate::broker::file_edits::{ClientFile, NotEdited};
@@ -16,7 +15,7 @@ use crate::broker::reload::ReloadMode;
 use actix_web::HttpRequest;
 use actix_web::HttpResponse;
 use actix_web::http::header::{ETAG, IF_MATCH};
-use actix_web::web::{Bytes, Json, Query};
+use actix_web::web::{Bytes, Json};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use utoipa::ToSchema;
@@ -34,7 +33,6 @@ pub(crate) struct AclParameters {
     /// The `version` of the text that was changed. 412 if the file has another one. The header
     /// `If-Match` does the same.
     version: Option<String>,
-    note: Option<String>,
 }
 
 /// The text of the file.
@@ -81,14 +79,12 @@ pub(crate) async fn show(state: State) -> Result<HttpResponse, Failed> {
 
 /// Replaces the text of the file, or checks it.
 pub(crate) async fn set(
-    caller: Asker,
     request: HttpRequest,
     body: Bytes,
-    asked: Query<AclParameters>,
-    state: State,
+    OperatorRequest { operator, asked }: OperatorRequest<AclParameters>,
 ) -> JsonAnswer<AclEdited> {
-    let AclParameters { dry_run, version, note } = asked.into_inner();
-    let (note, mode) = (note_of(note)?, read_dry_run(dry_run.as_deref())?);
+    let AclParameters { dry_run, version } = asked;
+    let mode = read_dry_run(dry_run.as_deref())?;
     let AclOrder { text } = read_body(&body, r#"{"text": "topic read a\n"}"#)?;
     let of_header = || {
         let header = request.headers().get(IF_MATCH)?.to_str().ok()?;
@@ -101,9 +97,9 @@ pub(crate) async fn set(
         _ => Ok(Zeroizing::new(text.into_bytes())),
     };
     let (action, target) = ("set_acl", "acl.file".to_owned());
-    let arguments = arguments(&[Some(("bytes", bytes.to_string())), note_parameter(&note)]);
-    let what = FileAction { file: ClientFile::Acl, mode, needed: Scope::Admin, action, target, arguments };
-    let edited = edit(&state, &caller, what, Box::new(change)).await?;
+    let (file, parameter) = (ClientFile::Acl, Some(("bytes", bytes.to_string())));
+    let what = FileAction { file, mode, needed: Scope::Admin, action, target, parameter };
+    let edited = edit(&operator, what, Box::new(change)).await?;
     let version = version_of(&edited.version);
     Ok(Json(AclEdited { dry_run: mode == ReloadMode::Check, changed: edited.is_changed, version }))
 }

@@ -4,15 +4,17 @@ use super::json_answer::JsonAnswer;
 use super::openapi::body_schema::BodySchema;
 use crate::admin::access::Scope;
 use crate::admin::failed::Failed;
+use crate::admin::operator::{NoteParameter, OperatorRequest};
 use crate::admin::pages::page::PageResult;
 use crate::admin::state::{AdminState, PublishSeat};
 use actix_web::http::Method;
 use actix_web::web::{Bytes, Data, Path, Query, ReqData, method};
 use actix_web::{FromRequest, Handler, HttpRequest, HttpResponse, Responder, Route};
 use serde::Serialize;
-use utoipa::ToSchema;
+use serde::de::DeserializeOwned;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
+use utoipa::{PartialSchema, ToSchema};
 
 /// The callers that a route admits. The request of anybody else ends before its handler.
 #[derive(Clone, Copy)]
@@ -65,7 +67,6 @@ pub(super) struct RouteAnswer {
 
 /// The body of an answer.
 pub(super) enum Content {
-    /// JSON with a schema.
     Json(BodySchema),
     /// Text of a content type.
     Text(&'static str),
@@ -109,6 +110,17 @@ where
         T::schemas(&mut taken.words);
         if let RefOr::T(schema) = T::schema() {
             taken.query = Some(schema);
+        }
+    }
+}
+
+impl<T: DeserializeOwned + ToSchema + 'static> Argument for OperatorRequest<T> {
+    fn describe(taken: &mut Taken) {
+        Query::<T>::describe(taken);
+        if let (Some(Schema::Object(query)), RefOr::T(Schema::Object(note))) =
+            (&mut taken.query, NoteParameter::schema())
+        {
+            query.properties.extend(note.properties);
         }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Audit {
 /// Returns the last actions, the newest first.
 pub(crate) async fn audit(asked: Query<AuditParameters>, state: State) -> JsonAnswer<Audit> {
     let limit = limit_of(asked.limit, 100, KEPT)?;
-    let audit = state.audit();
+    let audit = &state.audit;
     let actions = if asked.published { audit.last_published(limit) } else { audit.last(limit) };
     Ok(Json(Audit { actions }))
 }

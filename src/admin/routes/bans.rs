@@ -3,20 +3,18 @@
 use super::config::Disconnected;
 use super::json_answer::JsonAnswer;
 use crate::admin::access::Scope;
-use crate::admin::audit::arguments;
 use crate::admin::client_files::{FileAction, content, edit};
-use crate::admin::commands::note_parameter;
 use crate::admin::credentials::end_text;
 use crate::admin::credentials::token_command::lifetime;
 use crate::admin::failed::Failed;
-use crate::admin::request::{
-    Asker, DurationText, NoteParameters, cursor_to, limit_of, note_of, place_of, read_body,
-};
+use crate::admin::operator::{Operator, OperatorRequest};
+use crate::admin::request::{DurationText, cursor_to, limit_of, place_of, read_body};
 use crate::admin::state::State;
 use crate::auth::ban_file::BanLine;
 use crate::broker::file_edits::{ClientFile, NotEdited};
 use crate::broker::reload::ReloadMode;
 use crate::clock::unix_millis;
+use crate::named_enum::named_enum;
 use actix_web::web::{Bytes, Json, Query};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -44,7 +42,6 @@ pub(crate) struct UnbanParameters {
     /// it.
     #[schema(example = "test-*")]
     value: String,
-    note: Option<String>,
 }
 
 /// The bans, in the order of the file.
@@ -71,14 +68,14 @@ pub(crate) struct BanRow {
     pub(crate) until_unix_ms: Option<u64>,
 }
 
-/// The kind of a ban.
-#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum BanKind {
-    Client,
-    User,
-    Address,
-    Serial,
+named_enum! {
+    /// The kind of a ban.
+    pub(super) enum BanKind {
+        Client = "client",
+        User = "user",
+        Address = "address",
+        Serial = "serial",
+    }
 }
 
 /// A new ban.
@@ -103,18 +100,6 @@ pub(crate) struct BansEdited {
     pub(crate) disconnected: Disconnected,
 }
 
-impl BanKind {
-    const fn word(self) -> &'static str {
-        match self {
-            BanKind::Client => "client",
-            BanKind::User => "user",
-            BanKind::Address => "address",
-            BanKind::Serial => "serial",
-        }
-    }
-}
-
-/// Lists the bans in pages.
 pub(crate) async fn list(asked: Query<BanParameters>, state: State) -> JsonAnswer<BanAnswer> {
     let BanParameters { limit, cursor } = asked.into_inner();
     let (limit, from) = (limit_of(limit, 100, PAGE)?, place_of::<usize>(cursor.as_deref())?);
@@ -133,18 +118,12 @@ pub(crate) async fn list(asked: Query<BanParameters>, state: State) -> JsonAnswe
 }
 
 /// Bans, and disconnects whom the ban concerns. A ban of the same kind and value is replaced.
-pub(crate) async fn add(
-    caller: Asker,
-    body: Bytes,
-    asked: Query<NoteParameters>,
-    state: State,
-) -> JsonAnswer<BansEdited> {
-    let note = asked.into_inner().note()?;
+pub(crate) async fn add(body: Bytes, request: OperatorRequest) -> JsonAnswer<BansEdited> {
     let BanOrder { kind, value, lasts } = read_body(&body, r#"{"kind": "client", "value": "test-*"}"#)?;
     let lasts = lasts.as_deref().map(lifetime).transpose();
     let lasts = lasts.map_err(|what| Failed::Parameter(format!("for: {what}")))?;
     let until = lasts.map(|time| end_text(unix_millis() + 1_000 * time.as_secs()));
-    let kind = kind.word();
+    let kind = kind.name();
     let mut line = format!("{kind} {value}");
     if let Some(until) = &until {
         line = format!("{line} until {until}");
@@ -156,26 +135,18 @@ pub(crate) async fn add(
     if value.chars().any(char::is_control) || !BanLine::of(&line).is_some_and(is_same) {
         return Err(Failed::Parameter(format!("value is {value:?}, which no line of the file can have")));
     }
-    change(&state, &caller, ("ban", line.clone()), &note, (kind.to_owned(), value), Some(line)).await
+    change(&request.operator, ("ban", line.clone()), (kind.to_owned(), value), Some(line)).await
 }
 
-/// Removes a ban.
-pub(crate) async fn remove(
-    caller: Asker,
-    asked: Query<UnbanParameters>,
-    state: State,
-) -> JsonAnswer<BansEdited> {
-    let UnbanParameters { kind, value, note } = asked.into_inner();
-    let (note, target) = (note_of(note)?, format!("{kind} {value}"));
-    change(&state, &caller, ("unban", target), &note, (kind, value), None).await
+pub(crate) async fn remove(request: OperatorRequest<UnbanParameters>) -> JsonAnswer<BansEdited> {
+    let UnbanParameters { kind, value } = request.asked;
+    change(&request.operator, ("unban", format!("{kind} {value}")), (kind, value), None).await
 }
 
 /// Replaces the lines of a kind and a value by `line`, or removes them.
 async fn change(
-    state: &State,
-    caller: &Asker,
+    operator: &Operator,
     (action, target): (&'static str, String),
-    note: &str,
     (kind, value): (String, String),
     line: Option<String>,
 ) -> JsonAnswer<BansEdited> {
@@ -190,9 +161,8 @@ async fn change(
         let new: String = kept.chain(line).map(|line| format!("{line}\n")).collect();
         Ok(Zeroizing::new(new.into_bytes()))
     };
-    let arguments = arguments(&[note_parameter(note)]);
     let (file, mode, needed) = (ClientFile::Bans, ReloadMode::Apply, Scope::Operator);
-    let what = FileAction { file, mode, needed, action, target, arguments };
-    let edited = edit(state, caller, what, Box::new(change)).await?;
+    let what = FileAction { file, mode, needed, action, target, parameter: None };
+    let edited = edit(operator, what, Box::new(change)).await?;
     Ok(Json(BansEdited { disconnected: Disconnected::of(&edited.disconnected) }))
 }

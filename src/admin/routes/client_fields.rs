@@ -47,10 +47,8 @@ impl ToSchema for PartialClient {
 pub(super) struct ClientFields(Option<Vec<&'static str>>);
 
 impl ClientFields {
-    /// Reads names with commas between them; `None` for all fields.
-    ///
-    /// # Errors
-    /// A name is not that of a field, or comes twice.
+    /// Reads names with commas between them; `None` for all fields. Errors: a name is not that of a
+    /// field, or comes twice.
     pub(super) fn read(names: Option<&str>) -> Result<ClientFields, Failed> {
         let read = |names| named_once("fields", names, &FIELDS, |field| field);
         names.map(read).transpose().map(ClientFields)

@@ -45,17 +45,17 @@ pub(crate) struct ClientsAnswer {
 
 /// Lists sessions. A page may be short; only an answer without `next` is the last one.
 pub(crate) async fn list(asked: Query<ListParameters>, state: State) -> JsonAnswer<ClientsAnswer> {
-    let (observer, fields) = (state.running()?, ClientFields::read(asked.fields.as_deref())?);
+    let fields = ClientFields::read(asked.fields.as_deref())?;
     let rows =
         |rows: &[ListedRow]| rows.iter().map(|row| fields.of(&ClientRow::of_row(&state, row))).collect();
     Ok(Json(match asked.order()? {
         None => {
-            let listed = list_sessions(&state, observer, &asked).await?;
+            let listed = list_sessions(&state, &asked).await?;
             let (clients, next) = (rows(&listed.rows), listed.next.map(|next| next.encode()));
             ClientsAnswer { clients, next, total: None, before: None, complete: None }
         }
         Some(order) => {
-            let sorted = sorted_sessions(&state, observer, (&asked, order)).await?;
+            let sorted = sorted_sessions(&state, (&asked, order)).await?;
             ClientsAnswer {
                 clients: rows(&sorted.rows),
                 next: sorted.next,
@@ -92,10 +92,9 @@ pub(crate) struct TopClients {
 /// Lists the sessions that come first by a figure.
 pub(crate) async fn top(asked: Query<TopParameters>, state: State) -> JsonAnswer<TopClients> {
     let (figure, limit) = (TopFigure::read(&asked.by)?, limit_of(asked.limit, 10, TOP)?);
-    let observer = state.running()?;
-    let found = top_sessions(&state, observer, figure, limit).await?;
-    let clients = found.rows.iter().map(|row| ClientRow::of_row(&state, row));
-    Ok(Json(TopClients { clients: clients.collect(), complete: found.is_complete }))
+    let (rows, complete) = top_sessions(&state, figure, limit).await?;
+    let clients = rows.iter().map(|row| ClientRow::of_row(&state, row)).collect();
+    Ok(Json(TopClients { clients, complete }))
 }
 
 /// Returns true if a request asks for [`top`], and not for the client `top`.
@@ -112,7 +111,7 @@ pub(crate) async fn one(
 ) -> JsonAnswer<ClientRow> {
     let observer = state.running()?;
     let target = ClientTarget::read(&path, asked.reference.as_deref(), &state)?;
-    let (detail, socket) = find(&state, observer, &target).await?;
+    let (detail, socket) = find(&state, &target).await?;
     let row = ClientRow::of(&state, target.shard(observer), &detail.row, socket.as_ref());
     Ok(Json(ClientRow {
         in_flight_messages: Some(detail.in_flight.iter().map(InFlightMessage::of).collect()),
@@ -150,7 +149,7 @@ pub(crate) async fn events(
         None => path.as_str().into(),
         Some(reference) => {
             let target = ClientTarget::read(&path, Some(reference), &state)?;
-            find(&state, state.running()?, &target).await?.0.row.client_id
+            find(&state, &target).await?.0.row.client_id
         }
     };
     let moment = |NumberedMoment { moment, .. }: &NumberedMoment| EventRow {
@@ -158,6 +157,6 @@ pub(crate) async fn events(
         kind: moment.kind,
         text: moment.text.to_string(),
     };
-    let events = state.timeline().of_client(&client_id).iter().map(|entry| moment(entry)).collect();
+    let events = state.timeline.of_client(&client_id).iter().map(|entry| moment(entry)).collect();
     Ok(Json(ClientEvents { client_id: client_id.into(), events }))
 }

@@ -4,7 +4,7 @@
 use super::json_answer::JsonAnswer;
 use crate::admin::commands::{self, ReloadEnd, UNDER_WAY};
 use crate::admin::failed::Failed;
-use crate::admin::request::{Asker, note_of};
+use crate::admin::operator::OperatorRequest;
 use crate::admin::state::State;
 use crate::broker::file_news::{FileKind, FileNews};
 use crate::broker::reload::{ReloadMode, Reloaded};
@@ -24,7 +24,6 @@ pub(crate) struct ReloadParameters {
     /// `true` to check everything and change nothing.
     #[schema(value_type = Option<bool>, example = true)]
     dry_run: Option<String>,
-    note: Option<String>,
 }
 
 /// The parameters of the values in force.
@@ -45,25 +44,16 @@ pub(crate) async fn values(asked: Query<ConfigParameters>, state: State) -> Json
 
 /// Reads everything again. Answers 200 with the changes, or 422 with all mistakes; then nothing
 /// changed. Answers 202 if the reload takes longer than a request may.
-pub(crate) async fn reload(
-    caller: Asker,
-    asked: Query<ReloadParameters>,
-    state: State,
-) -> Result<HttpResponse, Failed> {
-    let ReloadParameters { dry_run, note } = asked.into_inner();
-    let note = note_of(note)?;
-    let mode = read_dry_run(dry_run.as_deref())?;
-    Ok(match commands::reload(&state, &caller, mode, &note).await? {
+pub(crate) async fn reload(request: OperatorRequest<ReloadParameters>) -> Result<HttpResponse, Failed> {
+    let mode = read_dry_run(request.asked.dry_run.as_deref())?;
+    Ok(match commands::reload(&request.operator, mode).await? {
         ReloadEnd::Done(reloaded) => HttpResponse::Ok().json(ReloadAnswer::of(reloaded)),
         ReloadEnd::Refused(mistakes) => return Err(Failed::Mistakes(mistakes)),
         ReloadEnd::UnderWay => HttpResponse::Accepted().json(UnderWay { detail: UNDER_WAY.into() }),
     })
 }
 
-/// Reads the parameter `dry_run`.
-///
-/// # Errors
-/// The word is neither of the two.
+/// Reads the parameter `dry_run`. Errors: the word is neither of the two.
 pub(super) fn read_dry_run(word: Option<&str>) -> Result<ReloadMode, Failed> {
     match word {
         Some("true") => Ok(ReloadMode::Check),

@@ -5,9 +5,10 @@ use crate::admin::bulk::{LetterAction, LetterWish, ManyDone, act_on_letters};
 use crate::admin::commands::{ActionDone, command_on_letter, republish_to};
 use crate::admin::failed::Failed;
 use crate::admin::names::letter_name;
+use crate::admin::operator::OperatorRequest;
 use crate::admin::payloads::{PayloadPermit, PayloadView};
 use crate::admin::queries::letters::{LetterParameters, find_letter, list_letters};
-use crate::admin::request::{Asker, DurationText, NoteParameters, note_of};
+use crate::admin::request::{Asker, DurationText};
 use crate::admin::state::State;
 use crate::mqtt::packet::ReasonCode;
 use crate::operators::message_commands::{MessageCommand, RepublishTo};
@@ -33,7 +34,6 @@ pub(crate) struct RepublishParameters {
     /// The receiver that did not get the message, or every subscriber of its topic.
     #[schema(value_type = Option<RepublishTo>)]
     to: Option<String>,
-    note: Option<String>,
 }
 
 /// The parameters of a deletion of many dead letters. At least one filter, or `all`, is
@@ -63,7 +63,6 @@ pub(crate) struct DeleteManyParameters {
     /// The `confirm` of the answer to the same request without it. No newer letter is touched.
     #[schema(example = "18c2f3a1b00-40")]
     confirm: Option<String>,
-    note: Option<String>,
 }
 
 /// The parameters of a republication of many dead letters, as those of a deletion. The two lists
@@ -96,7 +95,6 @@ pub(crate) struct RepublishManyParameters {
     /// The receiver that did not get the message, or every subscriber of its topic.
     #[schema(value_type = Option<RepublishTo>)]
     to: Option<String>,
-    note: Option<String>,
 }
 
 /// A page of dead letters.
@@ -131,55 +129,38 @@ pub(crate) async fn one(
 
 /// Publishes the message of a dead letter again.
 pub(crate) async fn republish(
-    caller: Asker,
     path: Path<String>,
-    asked: Query<RepublishParameters>,
-    state: State,
+    OperatorRequest { operator, asked }: OperatorRequest<RepublishParameters>,
 ) -> JsonAnswer<ActionDone> {
-    let RepublishParameters { to, note } = asked.into_inner();
-    let to = republish_to(to.as_deref().unwrap_or("receiver"))?;
+    let to = republish_to(asked.to.as_deref().unwrap_or("receiver"))?;
     let command = |place| MessageCommand::Republish(place, to);
-    command_on_letter(&state, &caller, ("republish", &path), &note_of(note)?, command).await?;
+    command_on_letter(&operator, ("republish", &path), command).await?;
     Ok(Json(ActionDone::DONE))
 }
 
 /// Deletes a dead letter.
-pub(crate) async fn delete(
-    caller: Asker,
-    path: Path<String>,
-    asked: Query<NoteParameters>,
-    state: State,
-) -> Result<HttpResponse, Failed> {
-    let note = asked.into_inner().note()?;
+pub(crate) async fn delete(path: Path<String>, request: OperatorRequest) -> Result<HttpResponse, Failed> {
     let named = ("delete_dead_letter", &**path);
-    done(command_on_letter(&state, &caller, named, &note, MessageCommand::DeleteLetter).await)
+    done(command_on_letter(&request.operator, named, MessageCommand::DeleteLetter).await)
 }
 
 /// Counts the dead letters that a filter admits, or publishes their messages again.
 pub(crate) async fn republish_many(
-    caller: Asker,
-    asked: Query<RepublishManyParameters>,
-    state: State,
+    OperatorRequest { operator, asked }: OperatorRequest<RepublishManyParameters>,
 ) -> JsonAnswer<ManyDone> {
-    let asked = asked.into_inner();
-    let RepublishManyParameters { cause, receiver, topic, min_age, max_age, all, confirm, to, note } = asked;
+    let RepublishManyParameters { cause, receiver, topic, min_age, max_age, all, confirm, to } = asked;
     let action = LetterAction::Republish(republish_to(to.as_deref().unwrap_or("receiver"))?);
     let filter = LetterParameters { cause, receiver, topic, min_age, max_age, ..Default::default() };
-    let wish = LetterWish { filter, all, confirm };
-    act_on_letters(&state, &caller, wish, action, &note_of(note)?).await.map(Json)
+    act_on_letters(&operator, LetterWish { filter, all, confirm }, action).await.map(Json)
 }
 
 /// Counts the dead letters that a filter admits, or deletes them.
 pub(crate) async fn delete_many(
-    caller: Asker,
-    asked: Query<DeleteManyParameters>,
-    state: State,
+    OperatorRequest { operator, asked }: OperatorRequest<DeleteManyParameters>,
 ) -> JsonAnswer<ManyDone> {
-    let asked = asked.into_inner();
-    let DeleteManyParameters { cause, receiver, topic, min_age, max_age, all, confirm, note } = asked;
+    let DeleteManyParameters { cause, receiver, topic, min_age, max_age, all, confirm } = asked;
     let filter = LetterParameters { cause, receiver, topic, min_age, max_age, ..Default::default() };
-    let wish = LetterWish { filter, all, confirm };
-    act_on_letters(&state, &caller, wish, LetterAction::Delete, &note_of(note)?).await.map(Json)
+    act_on_letters(&operator, LetterWish { filter, all, confirm }, LetterAction::Delete).await.map(Json)
 }
 
 /// A stored dead letter.

@@ -3,9 +3,10 @@
 use super::json_answer::{JsonAnswer, done};
 use crate::admin::commands::command_on_message;
 use crate::admin::failed::Failed;
+use crate::admin::operator::OperatorRequest;
 use crate::admin::queries::delayed::{DelayedRow, list_delayed};
 use crate::admin::queries::waits::until;
-use crate::admin::request::{Asker, NoteParameters, limit_of};
+use crate::admin::request::limit_of;
 use crate::admin::rows::message::MessageRow;
 use crate::admin::state::State;
 use crate::clock;
@@ -57,13 +58,13 @@ pub(crate) async fn list(asked: Query<DelayedParameters>, state: State) -> JsonA
     let limit = limit_of(asked.limit, ROWS, ROWS)?;
     let topic = asked.topic.as_deref().map(WantedTopic::read).transpose().map_err(Failed::Parameter)?;
     let behind = |cursor: &String| {
-        let (shard, place) = state.process().delayed(cursor).ok_or(Failed::Cursor)?;
+        let (shard, place) = state.process.delayed(cursor).ok_or(Failed::Cursor)?;
         Ok::<_, Failed>((place, shard))
     };
     let behind = asked.cursor.as_ref().map(behind).transpose()?;
     let end = clock::now() + TIME;
-    let found = list_delayed(&state, state.running()?, topic.as_ref(), (behind, limit), end).await?;
-    let name = |shard, place| state.process().delayed_name(shard, place);
+    let found = list_delayed(&state, topic.as_ref(), (behind, limit), end).await?;
+    let name = |shard, place| state.process.delayed_name(shard, place);
     let row = |row: &DelayedRow| DelayedMessage {
         id: name(row.shard, row.place),
         due_in: until(clock::now(), row.place.due),
@@ -74,14 +75,9 @@ pub(crate) async fn list(asked: Query<DelayedParameters>, state: State) -> JsonA
 }
 
 /// Deletes a delayed message that is in memory. The message is never published.
-pub(crate) async fn delete(
-    caller: Asker,
-    path: Path<String>,
-    asked: Query<NoteParameters>,
-    state: State,
-) -> Result<HttpResponse, Failed> {
-    let note = asked.into_inner().note()?;
-    let (shard, place) = state.process().delayed(&path).ok_or(Failed::NoSuchMessage)?;
+pub(crate) async fn delete(path: Path<String>, request: OperatorRequest) -> Result<HttpResponse, Failed> {
+    let OperatorRequest { operator, .. } = request;
+    let (shard, place) = operator.state.process.delayed(&path).ok_or(Failed::NoSuchMessage)?;
     let command = (usize::from(shard), MessageCommand::DeleteDelayed(place));
-    done(command_on_message(&state, &caller, ("delete_delayed", &path), &note, command).await)
+    done(command_on_message(&operator, ("delete_delayed", &path), command).await)
 }

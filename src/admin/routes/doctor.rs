@@ -37,15 +37,12 @@ pub(crate) async fn doctor(state: State) -> JsonAnswer<DoctorAnswer> {
     checks(&state).await.map(Json)
 }
 
-/// Makes the checks, for programs and for the page.
-///
-/// # Errors
-/// The broker starts.
+/// Makes the checks, for programs and for the page. Errors: the broker starts.
 pub(crate) async fn checks(state: &State) -> Result<DoctorAnswer, Failed> {
     // Together, because each may wait for a disk that hangs.
     let (mut findings, looked_at) = tokio::join!(self_checks(state.running()?), look(state));
     findings.extend(looked_at);
-    findings.extend(state.refused_credentials().map(|why| {
+    findings.extend(state.credentials.refused().map(|why| {
         let text = format!("the file is not what is in force; the broker still has the one before: {why}");
         Finding::fail(Check::AdminCredentials, text).advise("Correct the file; the next request reads it")
     }));

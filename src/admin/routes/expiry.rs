@@ -9,5 +9,5 @@ use actix_web::web::Json;
 /// `keys`, `overdue` and `later` is exact. Costs the expiry actor 5 ms for each million deadlines,
 /// in stretches of 0.3 ms, at most twice a second.
 pub(crate) async fn expiry(state: State) -> JsonAnswer<Deadlines> {
-    Ok(Json(state.wheel().now(state.running()?).await?.deadlines()))
+    Ok(Json(state.wheel.now(state.running()?).await?.deadlines()))
 }

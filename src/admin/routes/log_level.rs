@@ -1,15 +1,15 @@
 //! /api/v1/log/level: the level of the log.
 
 use super::json_answer::JsonAnswer;
-use crate::admin::audit::{AuditedAction, arguments};
-use crate::admin::commands::note_parameter;
+use crate::admin::access::Scope;
+use crate::admin::audit::arguments;
 use crate::admin::failed::Failed;
-use crate::admin::request::{Asker, DurationText, NoteParameters, read_body};
-use crate::admin::state::State;
+use crate::admin::operator::OperatorRequest;
+use crate::admin::request::{DurationText, read_body};
 use crate::log::level::{self, LevelError};
 use crate::time::duration;
 use actix_web::HttpResponse;
-use actix_web::web::{Bytes, Json, Query};
+use actix_web::web::{Bytes, Json};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tracing::warn;
@@ -45,13 +45,9 @@ pub(crate) async fn level() -> JsonAnswer<LogLevel> {
 }
 
 /// Sets the level, for a time or until the next reload.
-pub(crate) async fn set(
-    caller: Asker,
-    body: Bytes,
-    asked: Query<NoteParameters>,
-    state: State,
-) -> Result<HttpResponse, Failed> {
-    let note = asked.into_inner().note()?;
+pub(crate) async fn set(body: Bytes, request: OperatorRequest) -> Result<HttpResponse, Failed> {
+    let OperatorRequest { operator, .. } = request;
+    operator.permit(Scope::Admin)?;
     let LogLevelOrder { level, lasts } = read_body(&body, r#"{"level": "debug", "for": "10m"}"#)?;
     let lasts = lasts.map(|text| time(&text)).transpose()?;
     let change = level::set(&level).map_err(|error| match error {
@@ -59,9 +55,8 @@ pub(crate) async fn set(
         LevelError::NoLog => Failed::Busy,
     })?;
     let for_text = lasts.map(|lasts| ("for", duration::format(lasts)));
-    let arguments = arguments(&[Some(("level", level.clone())), for_text, note_parameter(&note)]);
-    let action = AuditedAction { action: "log_level", target: "log", arguments, result: "done".to_owned() };
-    state.audit().note(&caller, &action);
+    let arguments = arguments(&[Some(("level", level.clone())), for_text, operator.note_parameter()]);
+    operator.audit(("log_level", "log"), arguments, "done".to_owned());
     if let Some(lasts) = lasts {
         actix_web::rt::spawn(async move {
             tokio::time::sleep(lasts).await;

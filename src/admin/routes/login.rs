@@ -70,7 +70,7 @@ pub(crate) async fn log_in(
 /// Ends the login that the request belongs to. A token stays valid.
 pub(crate) async fn log_out(request: HttpRequest, state: State) -> HttpResponse {
     if let Some(cookie) = login_cookie_of(&request) {
-        state.logins().end(clock::now(), cookie);
+        state.logins.end(clock::now(), cookie);
     }
     HttpResponse::NoContent().insert_header((SET_COOKIE, ended_login_cookie(&state))).finish()
 }
@@ -80,8 +80,8 @@ pub(crate) async fn log_out(request: HttpRequest, state: State) -> HttpResponse 
 pub(crate) async fn code(caller: Asker, state: State) -> JsonAnswer<LoginCodeAnswer> {
     let caller = caller.into_inner();
     let (arguments, result) = (String::new(), "done".to_owned());
-    state.audit().note(&caller, &AuditedAction { action: "login_code", target: "", arguments, result });
-    let code = state.logins().code_for(clock::now(), caller).ok_or(Failed::Busy)?;
+    state.audit.note(&caller, &AuditedAction { action: "login_code", target: "", arguments, result });
+    let code = state.logins.code_for(clock::now(), caller).ok_or(Failed::Busy)?;
     let urls = state.page_urls().map(|url| url + "/").collect();
     Ok(Json(LoginCodeAnswer { code, expires_in: 60, urls }))
 }

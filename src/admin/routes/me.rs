@@ -33,7 +33,7 @@ pub(crate) async fn me(request: HttpRequest, caller: Asker, state: State) -> Jso
     Ok(Json(Me {
         name: caller.name.clone(),
         scope: caller.scope,
-        ends: state.credentials().end_of(&caller).map(end_text),
+        ends: state.credentials.known().end_of(&caller).map(end_text),
         csrf: login.map(|login| login.csrf),
     }))
 }

@@ -69,7 +69,6 @@ pub(crate) struct ListenerRow {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SysTree(BTreeMap<String, SysValue>);
 
-/// A value of `$SYS`.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum SysValue {
@@ -95,7 +94,7 @@ pub(crate) async fn listeners(state: State) -> JsonAnswer<Listeners> {
     let observer = state.running()?;
     let open = observer.listeners().open();
     let of_mqtt = open.iter().map(|listener| mqtt_listener(observer.statistics(), listener));
-    let of_admin = state.addresses().iter().map(|address| admin_listener(*address, state.scheme()));
+    let of_admin = state.addresses.iter().map(|address| admin_listener(*address, state.scheme));
     Ok(Json(Listeners { listeners: of_mqtt.chain(of_admin).collect() }))
 }
 

@@ -183,7 +183,7 @@ pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> 
     let (statistics, shared) = (observer.statistics(), observer.shared());
     let late_threads: Vec<String> =
         late_threads(observer, clock::now()).into_iter().map(|late| late.name.into()).collect();
-    let (now, total, recent) = (clock::now(), statistics.total(), state.recent().view());
+    let (now, total, recent) = (clock::now(), statistics.total(), state.recent.view());
     let due = AHEAD.into_iter().zip(statistics.expiry.due());
     let counters = &total.counters;
     // A temporary in a struct expression lives to the end of the expression, and a lock with it.

@@ -24,10 +24,8 @@ named_enum! {
 }
 
 impl OverviewDetail {
-    /// Reads names with commas between them; none for no parameter.
-    ///
-    /// # Errors
-    /// A name is neither of the two, or comes twice.
+    /// Reads names with commas between them; none for no parameter. Errors: a name is neither of
+    /// the two, or comes twice.
     pub(super) fn read(names: Option<&str>) -> Result<Vec<OverviewDetail>, Failed> {
         let read = |names| named_once("detail", names, &OverviewDetail::ALL, OverviewDetail::name);
         names.map_or(Ok(Vec::new()), read)

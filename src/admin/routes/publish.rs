@@ -100,10 +100,7 @@ pub(crate) struct Messages {
 }
 
 /// Reads a list of messages up to its bound. Short messages take ten times the memory of their
-/// JSON.
-///
-/// # Errors
-/// The list is longer.
+/// JSON. Errors: the list is longer.
 fn few_messages<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Object<MessageOrder>>, D::Error> {
     struct Few;
     impl<'de> Visitor<'de> for Few {
@@ -207,10 +204,7 @@ impl PublishedAnswer {
 }
 
 impl MessageOrder {
-    /// Returns the message for the broker.
-    ///
-    /// # Errors
-    /// A field has a value that it cannot have.
+    /// Returns the message for the broker. Errors: a field has a value that it cannot have.
     fn outgoing(self, publisher: &str) -> Result<OutgoingMessage, String> {
         let MessageOrder { topic, payload, payload_encoding, qos, retain, properties: Object(properties) } =
             self;
@@ -257,10 +251,8 @@ impl MessageOrder {
 }
 
 impl MessageProperties {
-    /// Returns the properties as they are in a packet, without Message Expiry Interval.
-    ///
-    /// # Errors
-    /// A property has a value that no packet can have.
+    /// Returns the properties as they are in a packet, without Message Expiry Interval. Errors: a
+    /// property has a value that no packet can have.
     fn forwarded(&self) -> Result<Vec<u8>, String> {
         let correlation = self.correlation_data.as_deref();
         let correlation = correlation.map(|text| decoded("correlation_data", text)).transpose()?;

@@ -1,19 +1,19 @@
 //! /api/v1/tokens: the tokens of this interface, in `admin.credentials`.
 
 use super::json_answer::{JsonAnswer, done};
-use crate::admin::access::{Caller, Scope};
-use crate::admin::audit::{AuditedAction, arguments};
-use crate::admin::commands::{complete, note_parameter};
+use crate::admin::access::Scope;
+use crate::admin::audit::Parameter;
 use crate::admin::credentials::CredentialEntry;
 use crate::admin::credentials::edit::CredentialError;
 use crate::admin::credentials::token_command::{NewToken, lifetime as lifetime_of, remove_token};
 use crate::admin::failed::Failed;
+use crate::admin::operator::{Operator, OperatorRequest};
 use crate::admin::problem_kind::ProblemKind;
-use crate::admin::request::{Asker, DurationText, NoteParameters, read_body};
+use crate::admin::request::{DurationText, read_body};
 use crate::admin::state::State;
 use crate::time::duration;
 use actix_web::HttpResponse;
-use actix_web::web::{Bytes, Json, Path, Query};
+use actix_web::web::{Bytes, Json, Path};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use utoipa::ToSchema;
@@ -68,69 +68,48 @@ pub(crate) async fn list(state: State) -> JsonAnswer<Tokens> {
         is_user: entry.is_user,
         ends_unix_ms: entry.ends,
     };
-    Ok(Json(Tokens { tokens: state.credentials().entries().map(row).collect() }))
+    Ok(Json(Tokens { tokens: state.credentials.known().entries().map(row).collect() }))
 }
 
 /// Makes a token. One of the same name is replaced.
-pub(crate) async fn make(
-    caller: Asker,
-    body: Bytes,
-    asked: Query<NoteParameters>,
-    state: State,
-) -> Result<HttpResponse, Failed> {
-    let note = asked.into_inner().note()?;
+pub(crate) async fn make(body: Bytes, request: OperatorRequest) -> Result<HttpResponse, Failed> {
     let TokenOrder { name, scope, expires } =
         read_body(&body, r#"{"name": "telemetry", "scope": "publisher"}"#)?;
     let scope: Scope = scope.parse().map_err(Failed::Parameter)?;
     let lifetime = expires.as_deref().map(lifetime_of).transpose();
     let lifetime = lifetime.map_err(|what| Failed::Parameter(format!("expires: {what}")))?;
     let shown = lifetime.map(|time| ("expires", duration::format(time)));
-    let arguments = arguments(&[Some(("scope", scope.name().to_owned())), shown, note_parameter(&note)]);
-    let new = NewToken { name: name.clone(), scope, expires: lifetime };
-    let token = change(&state, &caller, ("set_token", &name, arguments), move |file| new.make(&file)).await?;
+    let parameters = [Some(("scope", scope.name().to_owned())), shown];
+    let (action, new) = (("set_token", &*name), NewToken { name: name.clone(), scope, expires: lifetime });
+    let token = change(&request.operator, action, &parameters, move |file| new.make(&file)).await?;
     Ok(HttpResponse::Created().json(TokenMade { name, token }))
 }
 
-/// Removes a token.
-pub(crate) async fn remove(
-    caller: Asker,
-    name: Path<String>,
-    asked: Query<NoteParameters>,
-    state: State,
-) -> Result<HttpResponse, Failed> {
-    let note = asked.into_inner().note()?;
-    let (name, arguments) = (name.into_inner(), arguments(&[note_parameter(&note)]));
-    let token = name.clone();
-    let removed =
-        change(&state, &caller, ("remove_token", &name, arguments), move |file| remove_token(&file, &token));
-    done(removed.await)
+pub(crate) async fn remove(name: Path<String>, request: OperatorRequest) -> Result<HttpResponse, Failed> {
+    let (action, token) = (("remove_token", name.as_str()), name.clone());
+    done(change(&request.operator, action, &[], move |file| remove_token(&file, &token)).await)
 }
 
 /// Changes the file of credentials, and puts it in force.
 async fn change<T: Send + 'static>(
-    state: &State,
-    caller: &Caller,
-    (action, target, arguments): (&'static str, &str, String),
+    operator: &Operator,
+    action: (&'static str, &str),
+    parameters: &[Option<Parameter>],
     change: impl FnOnce(PathBuf) -> Result<T, CredentialError> + Send + 'static,
 ) -> Result<T, Failed> {
-    let (state, caller, target) = (state.clone(), caller.clone(), target.to_owned());
-    complete(async move {
-        let none = || {
-            let what = "admin.credentials is off; `homing admin-token` makes a file".to_owned();
-            Failed::Conflict(ProblemKind::NoFile, what)
-        };
-        let file = state.credentials_path().ok_or_else(none)?;
-        let changed = state.change_credentials(move || change(file)).await;
-        let changed = changed.map_err(|_| Failed::Unconfirmed).and_then(|done| done.map_err(Failed::from));
-        state.look_at_credentials().await;
-        let result = match &changed {
-            Ok(_) => "done".to_owned(),
-            Err(failed) => failed.kind().facts().slug.to_owned(),
-        };
-        state.audit().note(&caller, &AuditedAction { action, target: &target, arguments, result });
-        changed
-    })
-    .await?
+    operator.permit(Scope::Admin)?;
+    let none = || {
+        let what = "admin.credentials is off; `homing admin-token` makes a file".to_owned();
+        Failed::Conflict(ProblemKind::NoFile, what)
+    };
+    let file = operator.state.credentials.path().ok_or_else(none)?;
+    let state = operator.state.clone();
+    let work = async move {
+        let changed = state.changing.run(move || change(file)).await;
+        state.credentials.look().await;
+        changed.map_err(|_| Failed::Unconfirmed)?.map_err(Failed::from)
+    };
+    operator.act(action, parameters, work, |_| "done".to_owned()).await
 }
 
 impl From<CredentialError> for Failed {

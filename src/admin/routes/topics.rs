@@ -4,6 +4,7 @@ use super::json_answer::{JsonAnswer, done};
 use super::whereabouts::{DroppedMessage, GroupRow, SubscriberRow};
 use crate::admin::commands;
 use crate::admin::failed::Failed;
+use crate::admin::operator::OperatorRequest;
 use crate::admin::payloads::{self, PayloadPermit, PayloadView};
 use crate::admin::queries::by_filter::{shared_groups, subscribers};
 use crate::admin::queries::delayed::dropped as dropped_messages;
@@ -12,7 +13,7 @@ use crate::admin::queries::sessions::find;
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::queries::waits::until;
 use crate::admin::queries::whereabouts::{receivers, wanted};
-use crate::admin::request::{Asker, cursor_to, limit_of, note_of, place_of};
+use crate::admin::request::{Asker, cursor_to, limit_of, place_of};
 use crate::admin::rows::refused::RefusedRow;
 use crate::admin::state::{AdminState, State};
 use crate::clock;
@@ -86,7 +87,6 @@ pub(crate) struct DeleteParameters {
     /// The topic name.
     #[schema(example = "pumps/7/set", required = true)]
     topic: Option<String>,
-    note: Option<String>,
 }
 
 /// The subscribers.
@@ -153,7 +153,6 @@ pub(crate) async fn subscriptions(
     asked: Query<SubscriptionParameters>,
     state: State,
 ) -> JsonAnswer<SubscriptionsAnswer> {
-    let observer = state.running()?;
     let found = match asked.into_inner() {
         SubscriptionParameters { matches: Some(topic), filter: None, client: None } => {
             if has_wildcard(&topic) {
@@ -162,10 +161,10 @@ pub(crate) async fn subscriptions(
                 );
                 return Err(Failed::Parameter(what));
             }
-            receivers(&state, observer, &topic).await?
+            receivers(&state, &topic).await?
         }
         SubscriptionParameters { matches: None, filter: Some(filter), client: None } => {
-            subscribers(&state, observer, &filter).await?
+            subscribers(&state, &filter).await?
         }
         SubscriptionParameters { matches: None, filter: None, client: Some(client) } => {
             return of_client(&state, &client).await;
@@ -183,7 +182,7 @@ pub(crate) async fn subscriptions(
 }
 
 async fn of_client(state: &AdminState, client: &str) -> JsonAnswer<SubscriptionsAnswer> {
-    let (detail, _) = find(state, state.running()?, &ClientTarget::client(client)).await?;
+    let (detail, _) = find(state, &ClientTarget::client(client)).await?;
     let complete = detail.subscriptions.len() == detail.row.subscriptions;
     let filters = detail.subscriptions.into_iter().map(|own| own.filter).collect();
     let row = SubscriberRow::of_client(client, detail.row.presence(), filters);
@@ -194,7 +193,7 @@ async fn of_client(state: &AdminState, client: &str) -> JsonAnswer<Subscriptions
 pub(crate) async fn groups(asked: Query<GroupParameters>, state: State) -> JsonAnswer<GroupsAnswer> {
     let limit = limit_of(asked.limit, 100, ROWS)?;
     let from = place_of(asked.cursor.as_deref())?;
-    let found = shared_groups(&state, state.running()?, from, limit).await?;
+    let found = shared_groups(&state, from, limit).await?;
     let shared_groups = found.rows.iter().map(GroupRow::of).collect();
     Ok(Json(GroupsAnswer { shared_groups, next: found.next.map(cursor_to) }))
 }
@@ -223,19 +222,15 @@ pub(crate) async fn retained(
 
 /// Deletes the retained message of a topic.
 pub(crate) async fn delete_retained(
-    caller: Asker,
-    asked: Query<DeleteParameters>,
-    state: State,
+    OperatorRequest { operator, asked }: OperatorRequest<DeleteParameters>,
 ) -> Result<HttpResponse, Failed> {
-    let DeleteParameters { topic, note } = asked.into_inner();
-    let topic = topic.unwrap_or_default();
-    done(commands::delete_retained(&state, &caller, &topic, &note_of(note)?).await)
+    done(commands::delete_retained(&operator, &asked.topic.unwrap_or_default()).await)
 }
 
 /// Lists the last dropped messages and refused requests, the newest first.
 pub(crate) async fn dropped(asked: Query<TopicParameters>, state: State) -> JsonAnswer<DroppedMessages> {
     let wanted = wanted(asked.topic.as_deref(), None, None)?;
-    let found = dropped_messages(&state, state.running()?, &wanted).await?;
+    let found = dropped_messages(&state, &wanted).await?;
     Ok(Json(DroppedMessages {
         dropped: found.drops.iter().map(DroppedMessage::of).collect(),
         without_topic: found.without_topic.iter().map(DroppedMessage::of).collect(),

@@ -31,7 +31,7 @@ pub(crate) async fn events(
 ) -> Result<HttpResponse, Failed> {
     let number = *path;
     // The first page shows that there is such a trace.
-    state.traces().watch(number, (0, 0), Duration::ZERO).await.ok_or(Failed::NoSuchTrace)?;
+    state.traces.watch(number, (0, 0), Duration::ZERO).await.ok_or(Failed::NoSuchTrace)?;
     let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let caller = caller.into_inner();
     let seat = state.stream_seat(&caller).ok_or(Failed::Busy)?;
@@ -44,7 +44,6 @@ pub(crate) async fn events(
     Ok(answer)
 }
 
-/// The reader is gone.
 struct ReaderGone;
 
 /// Writes the steps of a trace behind a number until the trace ends, the reader goes, or its token
@@ -56,13 +55,13 @@ async fn write(
     to: &Sender<Bytes>,
 ) -> Result<(), ReaderGone> {
     loop {
-        state.look_at_credentials().await;
+        state.credentials.look().await;
         if !state.still_admits(caller) {
             return Ok(());
         }
         let page = tokio::select! {
             () = to.closed() => return Err(ReaderGone),
-            page = state.traces().watch(number, (after, STEPS), SILENCE) => page,
+            page = state.traces.watch(number, (after, STEPS), SILENCE) => page,
         };
         let Some(mut page) = page else { return Ok(()) };
         let steps = page.steps.take().unwrap_or_default();

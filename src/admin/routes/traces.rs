@@ -2,7 +2,8 @@
 
 use super::json_answer::{JsonAnswer, done};
 use crate::admin::failed::Failed;
-use crate::admin::request::{Asker, DurationText, NoteParameters, limit_of, read_body};
+use crate::admin::operator::OperatorRequest;
+use crate::admin::request::{DurationText, limit_of, read_body};
 use crate::admin::state::State;
 use crate::admin::trace_commands::{TraceWish, begin_trace, end_trace};
 use crate::admin::traces::{TraceList, TraceRow};
@@ -40,22 +41,16 @@ pub(crate) struct TraceNumber {
     pub(crate) trace: u64,
 }
 
-/// Begins a trace.
-pub(crate) async fn begin(
-    caller: Asker,
-    body: Bytes,
-    asked: Query<NoteParameters>,
-    state: State,
-) -> Result<HttpResponse, Failed> {
-    state.running()?;
+pub(crate) async fn begin(body: Bytes, request: OperatorRequest) -> Result<HttpResponse, Failed> {
+    request.operator.state.running()?;
     let wish: TraceWish = read_body(&body, r#"{"clients": ["app-1"], "for": "5m"}"#)?;
-    let trace = begin_trace(&state, &caller, wish, &asked.into_inner().note()?).await?;
+    let trace = begin_trace(&request.operator, wish).await?;
     Ok(HttpResponse::Created().json(TraceNumber { trace }))
 }
 
 /// Returns all traces without their steps.
 pub(crate) async fn list(state: State) -> JsonAnswer<TraceList> {
-    Ok(Json(state.traces().list()))
+    Ok(Json(state.traces.list()))
 }
 
 /// Returns a trace with its steps behind a number.
@@ -72,16 +67,11 @@ pub(crate) async fn steps(
             Failed::Parameter(format!("wait is {text:?}, and must be a time of at most 8s"))
         })?,
     };
-    let page = state.traces().watch(*path, (after.unwrap_or(0), most), wait).await;
+    let page = state.traces.watch(*path, (after.unwrap_or(0), most), wait).await;
     Ok(Json(page.ok_or(Failed::NoSuchTrace)?))
 }
 
 /// Ends a trace and forgets its steps.
-pub(crate) async fn end(
-    caller: Asker,
-    path: Path<u64>,
-    asked: Query<NoteParameters>,
-    state: State,
-) -> Result<HttpResponse, Failed> {
-    done(end_trace(&state, &caller, *path, &asked.into_inner().note()?).await)
+pub(crate) async fn end(path: Path<u64>, request: OperatorRequest) -> Result<HttpResponse, Failed> {
+    done(end_trace(&request.operator, *path).await)
 }

@@ -3,12 +3,11 @@
 use super::config::Disconnected;
 use super::json_answer::JsonAnswer;
 use crate::admin::access::Scope;
-use crate::admin::audit::arguments;
 use crate::admin::client_files::{FileAction, content, edit};
-use crate::admin::commands::note_parameter;
 use crate::admin::failed::Failed;
+use crate::admin::operator::OperatorRequest;
 use crate::admin::problem_kind::ProblemKind;
-use crate::admin::request::{Asker, NoteParameters, limit_of, read_body};
+use crate::admin::request::{limit_of, read_body};
 use crate::admin::state::State;
 use crate::auth::passwd::edit::PasswordLines;
 use crate::auth::passwd::{HashChoice, hash_as, is_user_name};
@@ -74,17 +73,7 @@ pub(crate) struct UserOrder {
     /// `argon2id` for people, `scram` for random secrets and for SCRAM-SHA-256, or `pbkdf2` for
     /// mosquitto.
     #[serde(default)]
-    hash: HashWord,
-}
-
-/// The kind of a hash.
-#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum HashWord {
-    #[default]
-    Argon2id,
-    Pbkdf2,
-    Scram,
+    hash: HashChoice,
 }
 
 /// A user that was changed.
@@ -95,7 +84,6 @@ pub(crate) struct UserChanged {
     pub(crate) disconnected: Disconnected,
 }
 
-/// Lists the users in pages.
 pub(crate) async fn list(asked: Query<UserParameters>, state: State) -> JsonAnswer<Users> {
     let UserParameters { limit, cursor } = asked.into_inner();
     let limit = limit_of(limit, 100, PAGE)?;
@@ -108,7 +96,6 @@ pub(crate) async fn list(asked: Query<UserParameters>, state: State) -> JsonAnsw
     Ok(Json(Users { file: path.display().to_string(), in_force, count, users, next }))
 }
 
-/// Returns one user.
 pub(crate) async fn one(name: Path<String>, state: State) -> JsonAnswer<UserRow> {
     let (_, _, users) = all(&state).await?;
     users.into_iter().find(|user| user.name == **name).map(Json).ok_or_else(no_such_user)
@@ -121,13 +108,14 @@ fn no_such_user() -> Failed {
 /// Returns the path of the file, if it is in force, and its users by name. A long file is read on
 /// another thread.
 async fn all(state: &State) -> Result<(PathBuf, bool, Vec<UserRow>), Failed> {
-    let turn = state.file_turn().await.ok_or(Failed::Busy)?;
+    let turn = state.files.turn().await.ok_or(Failed::Busy)?;
     let read = content(state, ClientFile::Passwords).await?;
     let parse = move || {
         // One at a time, also if callers go, because the file may have a million users.
         let _turn = turn;
         let file = PasswordFile::parse(&read.path, &read.content).map_err(|error| error.lines())?;
-        let row = |(name, kind): (&str, HashKind)| UserRow { name: name.to_owned(), hash: word(kind).into() };
+        let row =
+            |(name, kind): (&str, HashKind)| UserRow { name: name.to_owned(), hash: kind.name().into() };
         let mut users: Vec<UserRow> = file.entries().map(row).collect();
         users.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         Ok((read.path, read.is_in_force, users))
@@ -135,33 +123,17 @@ async fn all(state: &State) -> Result<(PathBuf, bool, Vec<UserRow>), Failed> {
     web::block(parse).await.map_err(|_| Failed::Busy)?.map_err(Failed::Mistakes)
 }
 
-const fn word(kind: HashKind) -> &'static str {
-    match kind {
-        HashKind::Argon2 => "argon2id",
-        HashKind::Pbkdf2 => "pbkdf2",
-        HashKind::Scram => "scram",
-        HashKind::Sha512 => "sha512",
-    }
-}
-
 /// Adds a user, or changes its password.
 pub(crate) async fn set(
-    caller: Asker,
     name: Path<String>,
     body: Bytes,
-    asked: Query<NoteParameters>,
-    state: State,
+    request: OperatorRequest,
 ) -> JsonAnswer<UserChanged> {
-    let note = asked.into_inner().note()?;
-    let UserOrder { password, hash } = read_body(&body, r#"{"password": "sesame"}"#)?;
+    let OperatorRequest { operator, .. } = request;
+    let UserOrder { password, hash: choice } = read_body(&body, r#"{"password": "sesame"}"#)?;
     let (password, name) = (Zeroizing::new(password), checked(name)?);
-    let choice = match hash {
-        HashWord::Argon2id => HashChoice::Argon2id,
-        HashWord::Pbkdf2 => HashChoice::Pbkdf2,
-        HashWord::Scram => HashChoice::Scram,
-    };
     // A hash takes 20 ms and 19 MiB: one at a time, on a thread for such work.
-    let turn = state.password_turn().await.ok_or(Failed::Busy)?;
+    let turn = operator.state.passwords.turn().await.ok_or(Failed::Busy)?;
     let hash = move || {
         // The work goes on if the caller goes.
         let _turn = turn;
@@ -176,26 +148,19 @@ pub(crate) async fn set(
         seen.store(lines.set(&user, &hash), Ordering::Relaxed);
         Ok(text_of(&lines))
     };
-    let edited = edit(&state, &caller, action("set_user", name, &note), Box::new(change)).await?;
+    let edited = edit(&operator, action("set_user", name), Box::new(change)).await?;
     let disconnected = Disconnected::of(&edited.disconnected);
     Ok(Json(UserChanged { added: added.load(Ordering::Relaxed), disconnected }))
 }
 
-/// Removes a user.
-pub(crate) async fn remove(
-    caller: Asker,
-    name: Path<String>,
-    asked: Query<NoteParameters>,
-    state: State,
-) -> JsonAnswer<UserChanged> {
-    let note = asked.into_inner().note()?;
+pub(crate) async fn remove(name: Path<String>, request: OperatorRequest) -> JsonAnswer<UserChanged> {
     let name = name.into_inner();
     let user = name.clone();
     let change = move |content: &[u8]| {
         let mut lines = PasswordLines::parse(FilePath::new(FILE), content)?;
         if lines.remove(&user) { Ok(text_of(&lines)) } else { Err(NotEdited::NoEntry) }
     };
-    let edited = edit(&state, &caller, action("remove_user", name, &note), Box::new(change)).await?;
+    let edited = edit(&request.operator, action("remove_user", name), Box::new(change)).await?;
     Ok(Json(UserChanged { added: false, disconnected: Disconnected::of(&edited.disconnected) }))
 }
 
@@ -210,9 +175,9 @@ fn checked(name: Path<String>) -> Result<String, Failed> {
     )))
 }
 
-fn action(action: &'static str, target: String, note: &str) -> FileAction {
+fn action(action: &'static str, target: String) -> FileAction {
     let (file, mode, needed) = (ClientFile::Passwords, ReloadMode::Apply, Scope::Admin);
-    FileAction { file, mode, needed, action, target, arguments: arguments(&[note_parameter(note)]) }
+    FileAction { file, mode, needed, action, target, parameter: None }
 }
 
 fn text_of(lines: &PasswordLines) -> Zeroizing<Vec<u8>> {

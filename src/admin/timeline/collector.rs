@@ -25,7 +25,7 @@ pub(crate) async fn collect(state: Data<AdminState>) {
     let mut gathered = Vec::new();
     let mut next_round = clock::now() + PACE;
     loop {
-        let timeline = state.timeline();
+        let timeline = &state.timeline;
         let is_anyone_overdue = !timeline.ring().overdue.is_empty();
         let wait = next_round.since(clock::now());
         tokio::select! {

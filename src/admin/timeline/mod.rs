@@ -33,7 +33,6 @@ const ASKED: usize = 8;
 /// Moments that a live page may be behind before it is told so.
 const BEHIND: usize = 64;
 
-/// A moment with its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NumberedMoment {
     /// Counts up from 1.

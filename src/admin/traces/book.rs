@@ -58,7 +58,6 @@ enum ShardsTold {
     All,
 }
 
-/// One trace.
 #[derive(Debug)]
 pub(super) struct Trace {
     pub(super) number: u64,
@@ -150,9 +149,7 @@ pub(super) struct TraceBook {
 }
 
 impl TraceBook {
-    /// Begins a trace. The oldest trace that has ended goes if there are too many.
-    ///
-    /// # Errors
+    /// Begins a trace. The oldest trace that has ended goes if there are too many. Errors:
     /// [`BookFull`], with the bound.
     pub(super) fn begin(&mut self, now: Instant, order: TraceOrder) -> Result<u64, BookFull> {
         let mut watch = self.watch().unwrap_or_default();
@@ -244,7 +241,6 @@ impl TraceBook {
         }
     }
 
-    /// Returns a trace.
     pub(super) fn find(&self, number: u64) -> Option<&Trace> {
         self.traces.iter().find(|trace| trace.number == number)
     }

@@ -14,7 +14,6 @@ const CLIENTS: usize = 256;
 /// The last step of a message for a client, in a trace that runs or ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TracedFate {
-    /// The number of the trace.
     pub(crate) trace: u64,
     /// The receiver; the publisher if the step concerns no receiver.
     pub(crate) client_id: Box<str>,

@@ -28,7 +28,6 @@ const CHANNEL: usize = 1_024;
 /// The interval at which the ends of traces are looked for.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The traces.
 #[derive(Debug, Default)]
 pub(super) struct Traces {
     book: Mutex<TraceBook>,
@@ -104,10 +103,8 @@ impl Traces {
     }
 
     /// Begins a trace. Returns its number. The first trace begins the collection of steps, before
-    /// the shards are told, so that no step is lost.
-    ///
-    /// # Errors
-    /// The bound that has no room for the trace.
+    /// the shards are told, so that no step is lost. Errors: the bound that has no room for the
+    /// trace.
     pub(super) async fn begin(
         &self,
         state: &State,
@@ -190,7 +187,6 @@ pub(crate) struct TraceRow {
 }
 
 impl TraceRow {
-    /// Returns the figures of a trace.
     fn of(trace: &Trace) -> TraceRow {
         let now = clock::now();
         TraceRow {
@@ -215,7 +211,7 @@ impl TraceRow {
 async fn collect(state: State, mut from: Receiver<TraceStep>) {
     let observer = state.started_observer().await;
     let feed = &observer.statistics().trace_steps;
-    let (traces, mut looked, mut steps) = (state.traces(), clock::now(), Vec::new());
+    let (traces, mut looked, mut steps) = (&state.traces, clock::now(), Vec::new());
     loop {
         match tokio::time::timeout(TICK, from.recv_many(&mut steps, CHANNEL)).await {
             Ok(0) => return,

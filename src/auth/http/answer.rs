@@ -44,7 +44,7 @@ pub enum AnswerError {
     #[error("expire_at of its answer is not a number of seconds since 1970")]
     ExpireAt,
     /// The rules cannot be used.
-    #[error("its answer has rules that cannot be used: {}", .0.text())]
+    #[error("its answer has rules that cannot be used: {0}")]
     Rules(SessionRulesError),
 }
 

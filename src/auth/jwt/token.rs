@@ -115,7 +115,7 @@ impl TokenRefusal {
             TokenRefusal::Audience => "the JWT is for another audience (aud, auth.jwt_audience)",
             TokenRefusal::Issuer => "the JWT is of another issuer (iss, auth.jwt_issuer)",
             TokenRefusal::NoUser => "the JWT has no user name (auth.jwt_user_claim)",
-            TokenRefusal::Rules(error) => error.text(),
+            TokenRefusal::Rules(error) => error.name(),
         }
     }
 }

@@ -14,6 +14,7 @@ use super::password::scram::ScramHash;
 use super::password::{PasswordFile, Verdict};
 use super::random::{NoRandomness, random};
 use super::replacement::{Replacement, ReplacementError};
+use crate::named_enum::named_enum;
 use clap::{Args, ValueEnum};
 use edit::PasswordLines;
 use secret::SecretSource;
@@ -81,17 +82,20 @@ Examples:
 /// have a secret and nothing else.
 const EFFECTIVE: &str = "a running broker uses it after `homing ctl reload`; `homing ctl users` changes the file and the broker at once";
 
-/// Kinds of hash that the command writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum HashChoice {
-    /// For people: slow to guess. 20 ms for each login
-    Argon2id,
-    /// As mosquitto 2.x writes it. 0.4 ms for each login
-    #[value(alias = "sha512-pbkdf2")]
-    Pbkdf2,
-    /// For random secrets, and for clients that log in by SCRAM-SHA-256. 0.4 ms for each login
-    #[value(alias = "scram-sha-256")]
-    Scram,
+named_enum! {
+    /// Kinds of hash that the command writes.
+    #[derive(Default, ValueEnum)]
+    pub enum HashChoice {
+        /// For people: slow to guess. 20 ms for each login
+        #[default]
+        Argon2id = "argon2id",
+        /// As mosquitto 2.x writes it. 0.4 ms for each login
+        #[value(alias = "sha512-pbkdf2")]
+        Pbkdf2 = "pbkdf2",
+        /// For random secrets, and for clients that log in by SCRAM-SHA-256. 0.4 ms for each login
+        #[value(alias = "scram-sha-256")]
+        Scram = "scram",
+    }
 }
 
 /// The output of the command.

@@ -66,10 +66,8 @@ fn first_line(input: &mut impl BufRead) -> Result<NewPassword, PasswdError> {
     Ok(line)
 }
 
-/// Checks that a client can send a password, and that it can be stored.
-///
-/// # Errors
-/// The password is empty, too long, or has U+0000.
+/// Checks that a client can send a password, and that it can be stored. Errors: the password is
+/// empty, too long, or has U+0000.
 pub(super) fn check(password: &str) -> Result<(), PasswdError> {
     if password.is_empty() {
         return Err(PasswdError::Password("the password is empty"));

@@ -41,7 +41,6 @@ impl DecoySecret {
         DecoySecret(Zeroizing::new(keyed(&self.0, file.as_os_str().as_bytes())))
     }
 
-    /// Returns the bytes.
     pub(super) fn bytes(&self) -> &[u8; KEY] {
         &self.0
     }

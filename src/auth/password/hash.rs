@@ -5,6 +5,7 @@ use super::hash_text::HashError;
 use super::pbkdf2::Pbkdf2Hash;
 use super::scram::ScramHash;
 use super::sha512::Sha512Hash;
+use crate::named_enum::named_enum;
 use std::fmt;
 
 /// A stored password hash. Its `Debug` has no salt and no hash.
@@ -20,17 +21,19 @@ pub enum PasswordHash {
     Scram(ScramHash),
 }
 
-/// The kinds of hash. Their costs differ by four orders of magnitude.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum HashKind {
-    /// One SHA-512.
-    Sha512,
-    /// PBKDF2 with HMAC-SHA-512.
-    Pbkdf2,
-    /// argon2id.
-    Argon2,
-    /// PBKDF2 with HMAC-SHA-256, as SCRAM-SHA-256 wants it.
-    Scram,
+named_enum! {
+    /// The kinds of hash. Their costs differ by four orders of magnitude.
+    #[derive(Hash, PartialOrd, Ord)]
+    pub enum HashKind {
+        /// One SHA-512.
+        Sha512 = "sha512",
+        /// PBKDF2 with HMAC-SHA-512.
+        Pbkdf2 = "pbkdf2",
+        /// argon2id.
+        Argon2 = "argon2id",
+        /// PBKDF2 with HMAC-SHA-256, as SCRAM-SHA-256 wants it.
+        Scram = "scram",
+    }
 }
 
 /// The work of one check.

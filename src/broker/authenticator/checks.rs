@@ -31,28 +31,23 @@ pub(crate) struct Checks {
     pub(crate) tokens: Option<TokenCheck>,
 }
 
-/// The check of tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenCheck {
     /// The keys and the rules.
     pub(crate) verifier: TokenVerifier,
-    /// The place of the token in CONNECT.
     pub(crate) place: TokenPlace,
 }
 
 /// The place of a token in CONNECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenPlace {
-    /// The password.
     Password,
-    /// The user name.
     UserName,
 }
 
 /// The work of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CheckCost {
-    /// A hash of a password.
     Hash(HashCost),
     /// The signature of a token.
     Token,
@@ -95,16 +90,13 @@ impl ChainPlace {
 
 impl CheckCost {
     /// The number of places.
-    pub(super) const KINDS: usize = 5;
+    pub(super) const KINDS: usize = HashKind::ALL.len() + 1;
 
     /// Returns the place of the kind of work in a list of averages.
     pub(super) fn place(self) -> usize {
         match self {
-            CheckCost::Hash(HashCost { kind: HashKind::Sha512, .. }) => 0,
-            CheckCost::Hash(HashCost { kind: HashKind::Pbkdf2, .. }) => 1,
-            CheckCost::Hash(HashCost { kind: HashKind::Argon2, .. }) => 2,
-            CheckCost::Hash(HashCost { kind: HashKind::Scram, .. }) => 3,
-            CheckCost::Token => 4,
+            CheckCost::Hash(cost) => cost.kind as usize,
+            CheckCost::Token => HashKind::ALL.len(),
         }
     }
 

@@ -14,10 +14,8 @@ pub(crate) struct HttpTarget(http_client::HttpTarget);
 
 impl HttpTarget {
     /// Returns the service at `url`. `ca` has the authorities that its certificate may come from;
-    /// without it those of the system count.
-    ///
-    /// # Errors
-    /// The authorities cannot be read, or the host is no name that a certificate can have.
+    /// without it those of the system count. Errors: the authorities cannot be read, or the host is
+    /// no name that a certificate can have.
     pub(crate) fn new(
         url: ServiceUrl,
         ca: Option<&Path>,

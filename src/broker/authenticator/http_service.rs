@@ -31,7 +31,6 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-/// The name of the thread.
 const NAME: &str = "homing-http";
 
 /// Requests that the service works on at once.
@@ -137,10 +136,8 @@ impl HttpService {
         }
     }
 
-    /// Starts the thread, which decides logins for `inner`.
-    ///
-    /// # Errors
-    /// The system refuses the thread or its event loop.
+    /// Starts the thread, which decides logins for `inner`. Errors: the system refuses the thread
+    /// or its event loop.
     pub(super) fn start(self: &Arc<HttpService>, inner: &Arc<Inner>) -> io::Result<JoinHandle<()>> {
         let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(RESOLVERS).build()?;
         let (service, inner) = (Arc::clone(self), Arc::clone(inner));
@@ -170,11 +167,8 @@ impl HttpService {
         self.target.store(Arc::new(target));
     }
 
-    /// Puts a login into the queue.
-    ///
-    /// # Errors
-    /// The login, if the wait is longer than its time left, or if more than [`QUEUED_BYTES`] would
-    /// wait.
+    /// Puts a login into the queue. Errors: the login, if the wait is longer than its time left, or
+    /// if more than [`QUEUED_BYTES`] would wait.
     pub(super) fn push(&self, job: HttpJob) -> Result<(), HttpJob> {
         let mut state = self.lock();
         let waiting = (state.jobs.len() + state.in_flight) as f64 / IN_FLIGHT as f64;

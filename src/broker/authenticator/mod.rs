@@ -67,7 +67,6 @@ const CACHED_BYTES: usize = 16 << 20;
 /// The reason in the log, if the HTTP service ignores a client and no later method decides.
 const IGNORED: &str = "the HTTP service ignores the client, and no other method is meant";
 
-/// Settings of the authenticator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AuthenticatorOptions {
     /// Number of threads.
@@ -106,10 +105,7 @@ struct Inner {
 }
 
 impl Authenticator {
-    /// Starts the threads.
-    ///
-    /// # Errors
-    /// The system refuses a thread, or has no randomness.
+    /// Starts the threads. Errors: the system refuses a thread, or has no randomness.
     pub(crate) fn start(
         checks: Checks,
         http: Option<HttpTarget>,

@@ -14,10 +14,7 @@ pub(crate) enum NoHttpTarget {}
 pub(crate) use NoHttpTarget as HttpTarget;
 
 impl NoHttpTarget {
-    /// Refuses the service.
-    ///
-    /// # Errors
-    /// Always: this build has no HTTP client.
+    /// Refuses the service. Errors: Always: this build has no HTTP client.
     pub(crate) fn new(
         _: ServiceUrl,
         _: Option<&Path>,

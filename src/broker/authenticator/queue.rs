@@ -36,7 +36,6 @@ pub(super) struct AuthJob {
     pub(super) reply: Recipient<Decided>,
 }
 
-/// A login in the queue.
 pub(super) struct QueuedJob {
     pub(super) job: Box<AuthJob>,
     /// The next method.
@@ -111,10 +110,8 @@ impl CheckKinds {
 
 impl AuthQueue {
     /// Puts a login at the end, whose checks cost so much. `workers` threads share the work.
-    ///
-    /// # Errors
-    /// The login, if the work before it takes longer than `timeout`, if its own work does not fit
-    /// into the rest and others of its kind are pending, or if it takes too many bytes.
+    /// Errors: the login, if the work before it takes longer than `timeout`, if its own work does
+    /// not fit into the rest and others of its kind are pending, or if it takes too many bytes.
     pub(super) fn push(
         &mut self,
         job: Box<AuthJob>,

@@ -42,7 +42,7 @@ impl ScramLogin {
     ) -> AuthDecision {
         let first = match ClientFirst::parse(message) {
             Ok(first) => first,
-            Err(error) => return AuthDecision::Deny(error.what()),
+            Err(error) => return AuthDecision::Deny(error.name()),
         };
         let Ok(nonce) = random::<NONCE>() else {
             return AuthDecision::Unavailable("the system has no random numbers");
@@ -68,7 +68,7 @@ impl ScramLogin {
         }
         let last = self.exchange.finish(message).map_err(|error| {
             self.inner.failed(now, self.address);
-            AuthDecision::Deny(error.what())
+            AuthDecision::Deny(error.name())
         })?;
         let checks = self.inner.checks.load();
         if checks.passwords.fingerprint(self.file.as_deref(), self.user()) != self.fingerprint {
@@ -78,7 +78,7 @@ impl ScramLogin {
         if checks.passwords.of(self.file.as_deref()).is_some_and(|file| file.has_empty_password(self.user()))
         {
             self.inner.failed(now, self.address);
-            return Err(AuthDecision::Deny(ScramError::EmptyPassword.what()));
+            return Err(AuthDecision::Deny(ScramError::EmptyPassword.name()));
         }
         Ok(last)
     }

@@ -290,10 +290,8 @@ impl Transport {
         })
     }
 
-    /// Writes some bytes of several pieces, and returns their number.
-    ///
-    /// # Errors
-    /// As [`Transport::try_write`].
+    /// Writes some bytes of several pieces, and returns their number. Errors: as
+    /// [`Transport::try_write`].
     fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         self.socket
             .try_io(Interest::WRITABLE, |socket| Ok(retry_on_intr(|| rustix::io::writev(socket, pieces))?))

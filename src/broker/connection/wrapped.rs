@@ -76,10 +76,8 @@ impl Wrapped {
 
     /// Opens the wire bytes of a read: the bytes of [`Self::put_tail`] and `read` bytes behind
     /// them. Appends their MQTT bytes to `plain`. Replies wait in `pending`, so the caller flushes
-    /// if [`Self::has_pending`]. Returns true if the peer closed its side.
-    ///
-    /// # Errors
-    /// The peer broke a rule of TLS or WebSocket. The alert for the peer is pending.
+    /// if [`Self::has_pending`]. Returns true if the peer closed its side. Errors: the peer broke a
+    /// rule of TLS or WebSocket. The alert for the peer is pending.
     pub(super) fn open(
         &mut self,
         buffer: &mut [u8],
@@ -100,10 +98,8 @@ impl Wrapped {
 
     /// Seals what may leave of an outbox, and sends it. `send` tries to write to the socket.
     /// `unacknowledged` returns how many sent bytes the peer's kernel has not acknowledged.
-    /// `scratch` is the write buffer of the thread.
-    ///
-    /// # Errors
-    /// The error of `send`, except "would block"; also if the codecs seal nothing more.
+    /// `scratch` is the write buffer of the thread. Errors: the error of `send`, except "would
+    /// block"; also if the codecs seal nothing more.
     pub(super) fn write(
         &mut self,
         outbox: &mut Outbox,
@@ -186,7 +182,6 @@ impl Wrapped {
         !self.tail.is_empty() || self.layers.is_in_frame()
     }
 
-    /// Returns the codecs.
     pub(super) fn layers(&self) -> &Layers {
         &self.layers
     }

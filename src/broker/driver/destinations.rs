@@ -100,14 +100,12 @@ impl Destinations {
         }
     }
 
-    /// Sends a batch to a peer.
     pub(super) fn send_to_peer(&self, to: ShardId, batch: PeerBatch) {
         if let Some(peer) = self.peer(to) {
             peer.batches.do_send(PeerTurn(batch));
         }
     }
 
-    /// Sends a socket to the shard of its session.
     pub(super) fn send_socket(&self, to: ShardId, incoming: Incoming) {
         if let Some(peer) = self.peer(to) {
             peer.sockets.do_send(Adopt(vec![incoming]));

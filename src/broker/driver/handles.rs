@@ -51,12 +51,10 @@ impl<D: ConnectionDriver> Handles<D> {
         }
     }
 
-    /// Returns the connections in a range of slots.
     pub(super) fn range(&self, slots: Range<usize>) -> impl Iterator<Item = &ConnectionHandle<D>> {
         self.slots.iter().skip(slots.start).take(slots.len()).flatten()
     }
 
-    /// Returns the number of slots.
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
     }

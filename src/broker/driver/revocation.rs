@@ -103,10 +103,8 @@ impl ShardDriver {
     }
 
     /// Checks the certificate of a client whose TLS handshake may be older than the TLS of its
-    /// listener: a WebSocket upgrade or a move between shards may come in between.
-    ///
-    /// # Errors
-    /// The chain is not valid any more.
+    /// listener: a WebSocket upgrade or a move between shards may come in between. Errors: the
+    /// chain is not valid any more.
     pub(super) fn check_newcomer(
         &self,
         listener: &Arc<ListenerTerms>,

@@ -106,7 +106,6 @@ pub(super) struct EventTopics {
     charge: Charge,
 }
 
-/// The limiters of one client, one for each kind of event.
 type ClientLimiters = [RateLimiter; EventKind::ALL.len()];
 
 /// Bytes of a client's place beside its id, in a table that is half full at the worst.
@@ -138,16 +137,12 @@ impl EventTopics {
         }
     }
 
-    /// Returns the rates.
     pub(super) fn rates(&self) -> EventRates {
         EventRates { per_second: self.overall.limit, per_client: self.per_client.limit }
     }
 
     /// Writes an event: its topic and the JSON. Returns `None` if the event has no topic, or the
-    /// client id is too long for one.
-    ///
-    /// # Errors
-    /// A rate is used up.
+    /// client id is too long for one. Errors: a rate is used up.
     pub(super) fn compose(
         &mut self,
         now: Instant,

@@ -19,7 +19,6 @@ use tracing::warn;
 /// Everything about one listener but its socket.
 #[derive(Debug)]
 pub(crate) struct Entrance {
-    /// The settings of the listener.
     pub(crate) settings: Listener,
     /// The settings for the clients, which each connection has.
     pub(crate) terms: Arc<ListenerTerms>,

@@ -35,7 +35,6 @@ struct Table {
     next: u64,
 }
 
-/// One socket of a host.
 #[derive(Debug)]
 struct WaitingSocket {
     number: u64,

@@ -56,7 +56,6 @@ pub(crate) struct NewSocket {
     pub(crate) entrance: Arc<Entrance>,
     /// The socket.
     pub(crate) transport: DetachedTransport,
-    /// The address of the peer.
     pub(crate) peer: PeerAddress,
     /// The time of the accept.
     pub(crate) accepted: Instant,
@@ -95,9 +94,7 @@ pub(crate) struct Handshakes {
 
 impl Handshakes {
     /// Starts this many threads. `most` is the maximum number of sockets in their handshakes.
-    ///
-    /// # Errors
-    /// The system refuses a thread or an event loop.
+    /// Errors: the system refuses a thread or an event loop.
     pub(crate) fn start(count: usize, most: usize, parts: &HandshakeParts) -> io::Result<Handshakes> {
         let limit = Arc::new(HandshakeLimit::new(most));
         let mut threads = Vec::new();
@@ -144,7 +141,6 @@ impl Handshakes {
     }
 }
 
-/// One handshake thread.
 struct HandshakeThread {
     parts: HandshakeParts,
     /// The shard that gets the next socket.

@@ -1,7 +1,7 @@
 //! The progress of the handshakes of one socket.
 
+use crate::named_enum::named_enum;
 use std::cell::Cell;
-use std::fmt;
 use std::net::SocketAddr;
 
 /// The progress of the handshakes of one socket. A timeout and an eviction end the stages wherever
@@ -13,22 +13,23 @@ pub(super) struct HandshakeProgress {
     is_of_unknown_source: Cell<bool>,
 }
 
-/// The stage of a socket, for the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum HandshakeStage {
-    /// The handshake thread has not come to the socket yet.
-    #[default]
-    Waiting,
-    /// The PROXY header is read.
-    Proxy,
-    /// The TLS handshake runs.
-    Tls,
-    /// The HTTP request of a WebSocket is read.
-    Upgrade,
+named_enum! {
+    /// The stage of a socket, for the log.
+    #[derive(Default)]
+    pub(super) enum HandshakeStage {
+        /// The handshake thread has not come to the socket yet.
+        #[default]
+        Waiting = "waiting for its thread",
+        /// The PROXY header is read.
+        Proxy = "PROXY header",
+        /// The TLS handshake runs.
+        Tls = "TLS",
+        /// The HTTP request of a WebSocket is read.
+        Upgrade = "WebSocket upgrade",
+    }
 }
 
 impl HandshakeProgress {
-    /// Begins a stage.
     pub(super) fn begin(&self, stage: HandshakeStage) {
         self.stage.set(stage);
     }
@@ -56,16 +57,5 @@ impl HandshakeProgress {
     /// Returns true if a proxy forwards a client whose address it does not know.
     pub(super) fn is_of_unknown_source(&self) -> bool {
         self.is_of_unknown_source.get()
-    }
-}
-
-impl fmt::Display for HandshakeStage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            HandshakeStage::Waiting => "waiting for its thread",
-            HandshakeStage::Proxy => "PROXY header",
-            HandshakeStage::Tls => "TLS",
-            HandshakeStage::Upgrade => "WebSocket upgrade",
-        })
     }
 }

@@ -34,16 +34,12 @@ pub(crate) struct NewTls {
     set: TlsSet,
     /// The files that the set was read from; `None` if they are as before.
     watch: Option<FileWatch>,
-    /// The changes of each listener that changed.
     pub(crate) changes: Vec<TlsChange>,
 }
 
 impl TlsReload {
     /// Reads the files of all listeners. Logs certificates and revocation lists that ended or end
-    /// soon.
-    ///
-    /// # Errors
-    /// Each listener whose files cannot be used, with the file and the problem.
+    /// soon. Errors: each listener whose files cannot be used, with the file and the problem.
     pub(crate) fn load(plan: &ListenerPlan) -> Result<TlsReload, String> {
         let listeners = with_tls(plan);
         // Before the files are read, so that a change during the read is seen.
@@ -71,10 +67,7 @@ impl TlsReload {
 
     /// Reads all files again, for the listeners after a reload. Nothing changes before
     /// [`Self::put_in_force`]. Files that changed and are not put in force are read again within a
-    /// minute.
-    ///
-    /// # Errors
-    /// Each listener whose files cannot be used, with the file and the problem.
+    /// minute. Errors: each listener whose files cannot be used, with the file and the problem.
     pub(crate) fn read_again(&self, plan: &ListenerPlan) -> Result<NewTls, String> {
         let mut listeners = with_tls(plan);
         listeners.extend(self.interface.as_deref().map(of_interface));
@@ -84,10 +77,7 @@ impl TlsReload {
     }
 
     /// Reads all files again if one of them changed. A broken file is reported once. Costs a `stat`
-    /// for each file.
-    ///
-    /// # Errors
-    /// As [`Self::read_again`].
+    /// for each file. Errors: as [`Self::read_again`].
     pub(crate) fn read_renewed(&mut self) -> Result<Option<NewTls>, String> {
         if !self.watch.has_changed() {
             return Ok(None);

@@ -38,10 +38,8 @@ struct Stream {
 }
 
 /// Runs all handshakes of a socket. The caller bounds the time, and reads in `progress` where it
-/// ended.
-///
-/// # Errors
-/// The reason why the socket is to be closed. An alert or a reply for the peer was sent.
+/// ended. Errors: the reason why the socket is to be closed. An alert or a reply for the peer was
+/// sent.
 pub(super) async fn run(
     entrance: &Entrance,
     transport: DetachedTransport,
@@ -133,7 +131,6 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends all of `bytes`.
     async fn send(&self, bytes: &[u8]) -> Result<(), HandshakeRefusal> {
         let mut sent = 0;
         while let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {

@@ -81,7 +81,6 @@ impl TlsServer {
     /// Dates are not checked: an expired certificate is a warning ([`TlsServer::warnings`]).
     ///
     /// # Errors
-    ///
     /// A file or setting cannot be used. The error names the first one.
     pub fn load(settings: &TlsSettings) -> Result<TlsServer, TlsConfigError> {
         check_settings(settings)?;
@@ -116,7 +115,6 @@ impl TlsServer {
     /// Begins the handshake of one connection.
     ///
     /// # Errors
-    ///
     /// rustls refuses the configuration. [`TlsServer::load`] has tried it, so this does not happen.
     pub fn handshake(&self) -> Result<TlsHandshake, LayerError> {
         TlsHandshake::new(Arc::clone(&self.config))
@@ -129,7 +127,6 @@ impl TlsServer {
     /// this on the newest server of the listener.
     ///
     /// # Errors
-    ///
     /// The chain is not valid any more, or the handshake is not done. `out` has the close_notify.
     pub fn admit(
         &self,
@@ -159,7 +156,6 @@ impl TlsServer {
     /// certificate.
     ///
     /// # Errors
-    ///
     /// The chain is not valid any more.
     pub fn check(&self, tls: &Tls, unix_ms: u64) -> Result<(), ChainError> {
         match &self.clients {

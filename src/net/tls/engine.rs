@@ -64,7 +64,6 @@ impl Tls {
     /// 18 KiB, and presents it again with the bytes that follow.
     ///
     /// # Errors
-    ///
     /// A record that is not valid, or a fatal alert of the peer. The alert for the peer is in
     /// `out`. A split handshake message is an error: after the handshake only a key update of 5
     /// bytes is legal (RFC 8446 4.6.3), and rustls would need the first part again before it may
@@ -244,7 +243,6 @@ struct EngineStep {
 /// Costs one call of rustls for each record.
 ///
 /// # Errors
-///
 /// rustls refused the bytes. The alert is in `out`.
 fn drive(
     connection: &mut UnbufferedServerConnection,

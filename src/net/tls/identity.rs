@@ -78,7 +78,6 @@ pub enum NoIdentity {
 /// Returns the user name in a client's certificate.
 ///
 /// # Errors
-///
 /// The certificate gives no identity.
 pub fn user_name(certificate: &CertificateDer<'_>, kind: CertificateUser) -> Result<String, NoIdentity> {
     let certificate = Certificate::from_der(certificate).map_err(|_| NoIdentity::Unreadable)?;
@@ -104,7 +103,6 @@ pub fn user_name(certificate: &CertificateDer<'_>, kind: CertificateUser) -> Res
 /// Returns `name` if it can be the user name of a client.
 ///
 /// # Errors
-///
 /// The name is empty, longer than 65,535 bytes, or has a control character.
 pub fn checked(name: &str) -> Result<String, NoIdentity> {
     if name.chars().any(char::is_control) {
@@ -132,7 +130,6 @@ pub fn serial_number(certificate: &CertificateDer<'_>) -> Option<String> {
 /// Returns the DNS names in the subject alternative names, in lower case; may be empty.
 ///
 /// # Errors
-///
 /// The certificate is not X.509 in DER.
 pub(super) fn dns_names(certificate: &Certificate) -> Result<Vec<String>, NoIdentity> {
     let names = certificate.tbs_certificate().get_extension::<SubjectAltName>();

@@ -40,7 +40,6 @@ pub enum ContentError {
 /// Returns the certificates of a PEM or DER file, in their order; at least one.
 ///
 /// # Errors
-///
 /// The file is empty, damaged, or has no certificate.
 pub fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, ContentError> {
     items(bytes, "a certificate (-----BEGIN CERTIFICATE-----)", CertificateDer::from)
@@ -49,7 +48,6 @@ pub fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, Conten
 /// Returns the certificate revocation lists of a PEM or DER file; at least one.
 ///
 /// # Errors
-///
 /// The file is empty, damaged, or has no list.
 pub fn revocation_lists(bytes: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, ContentError> {
     items(bytes, "a revocation list (-----BEGIN X509 CRL-----)", CertificateRevocationListDer::from)
@@ -59,7 +57,6 @@ pub fn revocation_lists(bytes: &[u8]) -> Result<Vec<CertificateRevocationListDer
 /// parameters or a certificate, are skipped.
 ///
 /// # Errors
-///
 /// The file is empty, damaged, has no key or several, or its key is encrypted.
 pub fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, ContentError> {
     const WANTED: &str = "a private key (-----BEGIN PRIVATE KEY-----)";

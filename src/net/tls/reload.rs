@@ -80,7 +80,6 @@ impl TlsSet {
     /// Loads the TLS of all listeners. Returns it with the changes of each changed listener.
     ///
     /// # Errors
-    ///
     /// All listeners that cannot be loaded, each with its first problem.
     pub fn load(listeners: Vec<TlsListener>) -> Result<(TlsSet, Vec<TlsChange>), Vec<ListenerTlsError>> {
         let (mut new, mut changes, mut errors) = (Vec::new(), Vec::new(), Vec::new());
@@ -113,7 +112,6 @@ impl TlsSet {
     /// Reads all files again. This set does not change.
     ///
     /// # Errors
-    ///
     /// As [`Self::load`]. Nothing changes then.
     pub fn reload(&self) -> Result<(TlsSet, Vec<TlsChange>), Vec<ListenerTlsError>> {
         let known = |(listener, server): &(TlsListener, Arc<TlsServer>)| TlsListener {

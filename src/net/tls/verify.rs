@@ -124,7 +124,6 @@ impl ClientVerifier {
     /// refusal, if there are any lists.
     ///
     /// # Errors
-    ///
     /// There is no authority, or a revocation list cannot be read.
     pub fn new(
         authorities: Arc<RootCertStore>,
@@ -150,7 +149,6 @@ impl ClientVerifier {
     /// empty chain passes unless a certificate is required.
     ///
     /// # Errors
-    ///
     /// The chain is not valid with today's authorities, revocation lists and date.
     pub fn check(&self, chain: &[CertificateDer<'_>], unix_ms: u64) -> Result<(), ChainError> {
         let Some((leaf, intermediates)) = chain.split_first() else {

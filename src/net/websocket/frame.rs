@@ -119,7 +119,6 @@ impl Ws {
     /// [`Ws::reply_to_ping`]. Bytes after a close frame are ignored.
     ///
     /// # Errors
-    ///
     /// A frame that the standard or MQTT forbids. The close frame with its code is in `out`, and
     /// the payload before it is lost. The state is closed.
     pub fn open(&mut self, bytes: &mut [u8], out: &mut Vec<u8>) -> Result<usize, FrameError> {

@@ -4,6 +4,7 @@
 //! show it: `Origin` names the page, and `Host` the name that the browser resolved. See [`Origins`]
 //! and [`UpgradeRules::is_loopback`].
 
+use crate::named_enum::named_enum;
 use std::net::IpAddr;
 
 use aws_lc_rs::digest;
@@ -78,22 +79,13 @@ pub enum ForwardedClient {
     Unknown,
 }
 
-/// The subprotocol of a WebSocket connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subprotocol {
-    /// `mqtt`: MQTT 3.1.1 and 5.0 [MQTT-6.0.0-3].
-    Mqtt,
-    /// `mqttv3.1`: MQTT 3.1.
-    MqttV31,
-}
-
-impl Subprotocol {
-    /// Returns the name on the wire.
-    pub fn name(self) -> &'static str {
-        match self {
-            Subprotocol::Mqtt => "mqtt",
-            Subprotocol::MqttV31 => "mqttv3.1",
-        }
+named_enum! {
+    /// The subprotocol of a WebSocket connection, with its name on the wire.
+    pub enum Subprotocol {
+        /// MQTT 3.1.1 and 5.0 [MQTT-6.0.0-3].
+        Mqtt = "mqtt",
+        /// MQTT 3.1.
+        MqttV31 = "mqttv3.1",
     }
 }
 
@@ -170,7 +162,6 @@ impl UpgradeError {
 /// counts.
 ///
 /// # Errors
-///
 /// The request is refused. The reply is in `out`; the caller sends it and closes.
 pub fn upgrade(
     bytes: &[u8],
@@ -246,7 +237,6 @@ fn check_request_line(
     }
 }
 
-/// The headers of a request.
 struct Headers<'a, 'b>(&'a [Header<'b>]);
 
 impl<'b> Headers<'_, 'b> {

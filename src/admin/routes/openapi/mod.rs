@@ -8,14 +8,13 @@ pub(in crate::admin::routes) mod body_schema;
 mod words;
 
 use crate::admin::access::Scope;
+use crate::admin::operator::NOTE;
 use crate::admin::pages::docs;
 use crate::admin::pages::entry::PageReader;
 use crate::admin::pages::page::PageResult;
 use crate::admin::problem::ProblemAnswer;
-use crate::admin::request::NOTE;
 use crate::admin::routes::ROUTES;
 use crate::admin::routes::api_route::{ApiRoute, Content, RouteAnswer, Taken};
-use crate::admin::state::State;
 use actix_web::web::ReqData;
 use actix_web::{HttpRequest, HttpResponse};
 use body_schema::{BodySchema, one_line};
@@ -38,8 +37,8 @@ pub(crate) async fn document() -> HttpResponse {
 }
 
 /// Answers with the description as a page.
-pub(crate) async fn page(request: HttpRequest, reader: ReqData<PageReader>, state: State) -> PageResult {
-    docs::page(&request, &reader, &state, description()).await
+pub(crate) async fn page(request: HttpRequest, reader: ReqData<PageReader>) -> PageResult {
+    docs::page(&request, &reader, description()).await
 }
 
 /// The parameters of an operation, with the places of their values in another answer.
@@ -109,7 +108,6 @@ const SHARED_PARAMETERS: &[(&str, &str, &str, &str)] = &[
     ("Last-Event-ID", "header", "The id of the last event that the reader has.", ""),
 ];
 
-/// Returns the descriptions of the shared parameters.
 fn shared_parameters() -> Map<String, Value> {
     let described = |(name, place, text, example): &(&str, &str, &str, &str)| {
         let mut parameter = json!({ "name": name, "in": place, "description": text });
@@ -131,7 +129,6 @@ fn shared_parameters() -> Map<String, Value> {
     SHARED_PARAMETERS.iter().map(described).collect()
 }
 
-/// Returns the document.
 fn whole() -> Value {
     let mut document = json!({
         "openapi": "3.1.0",
@@ -185,7 +182,6 @@ fn reference(kind: &str, name: &str) -> Value {
     json!({ "$ref": format!("#/components/{kind}/{name}") })
 }
 
-/// Returns the description of a row.
 fn operation(row: &ApiRoute) -> Value {
     let parts = row.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let mut parameters: Vec<Value> = parts.map(|part| reference("parameters", part)).collect();

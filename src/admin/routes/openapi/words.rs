@@ -7,9 +7,11 @@ use crate::admin::pages::problems::BrokerProblemKind;
 use crate::admin::queries::sessions::ListState;
 use crate::admin::queries::top::TopFigure;
 use crate::admin::readiness::{BrokerPhase, StoreCheck, ThreadCheck};
+use crate::admin::routes::bans::BanKind;
 use crate::admin::routes::health::ReadinessStatus;
 use crate::admin::routes::mosquitto::MosquittoProtocol;
 use crate::admin::sourced_redelivery::SourceKind;
+use crate::auth::passwd::HashChoice;
 use crate::broker::events::moments::MomentKind;
 use crate::broker::file_news::FileKind;
 use crate::config::ReloadEffect;
@@ -23,8 +25,10 @@ words! {
 
 words! {
     ActionKind;
+    BanKind;
     BrokerProblemKind;
     FileKind;
+    HashChoice;
     MosquittoProtocol;
     MomentKind;
     BrokerPhase;

@@ -48,7 +48,6 @@ impl TlsHandshake {
     /// Begins the handshake of one connection.
     ///
     /// # Errors
-    ///
     /// rustls refuses the configuration, for example a fragment size out of its bounds.
     pub fn new(config: Arc<ServerConfig>) -> Result<TlsHandshake, LayerError> {
         let record_size = record_size(&config);
@@ -70,7 +69,6 @@ impl TlsHandshake {
     /// After `done`, the rest of `wire` belongs to [`Tls::open`].
     ///
     /// # Errors
-    ///
     /// The handshake failed; the alert for the peer, if there is one, is in `out`. A first byte
     /// that is no TLS names the protocol that it looks like. After an error every call uses all
     /// bytes and reports a closed connection.
