@@ -33,7 +33,6 @@ fn head() -> Head {
         },
         next_number: 1 << 20,
         synced: 6,
-        log: 5,
         predecessor: Digest::of(b"before"),
     }
 }
