@@ -42,12 +42,18 @@ fn settings(rules: &str) -> ShardSettings {
 
 /// One shard that has what the shard of `before` had stored. No client is connected.
 fn restarted(before: MemoryDriver, settings: &ShardSettings) -> MemoryDriver {
-    restarted_from(&mut Memory::default(), before, settings)
+    let memory = Memory::default();
+    restarted_from(|| Box::new(memory.clone()), before, settings)
 }
 
-/// As [`restarted`], by this new store.
-fn restarted_from(store: &mut dyn Store, before: MemoryDriver, settings: &ShardSettings) -> MemoryDriver {
+/// As [`restarted`], by a store that is opened twice.
+fn restarted_from(
+    open: impl Fn() -> Box<dyn Store>,
+    before: MemoryDriver,
+    settings: &ShardSettings,
+) -> MemoryDriver {
     let at = |seconds: u64| Moment { unix_millis: 1_700_000_000_000 + seconds * 1_000, ..Moment::default() };
+    let mut store = open();
     store.recover(at(0), Duration::ZERO).expect("a new store");
     for batch in &before.batches {
         let mut group = CommitGroup::default();
@@ -55,7 +61,8 @@ fn restarted_from(store: &mut dyn Store, before: MemoryDriver, settings: &ShardS
         group.seal();
         store.commit(&mut group).expect("a new store takes everything");
     }
-    let recovered = store.recover(at(1), Duration::ZERO).expect("a sound store");
+    drop(store);
+    let recovered = open().recover(at(1), Duration::ZERO).expect("a sound store");
     let mut after = MemoryDriver::new(settings, 1);
     // The pages of queues are read from the records.
     after.batches = before.batches;
@@ -119,8 +126,9 @@ fn packet_ids(driver: &mut MemoryDriver, link: LinkId) -> Vec<u16> {
 fn first_ids(before: MemoryDriver, settings: &ShardSettings) -> (MemoryDriver, LinkId, Vec<u16>) {
     let directory = tempfile::tempdir().expect("a directory");
     let options = StoreOptions { durability: DurabilityLevel::None, size_limit: None };
-    let mut store = LoggedStore::open(directory.path(), options).expect("a new store");
-    let mut driver = restarted_from(&mut store, before, settings);
+    let open =
+        || -> Box<dyn Store> { Box::new(LoggedStore::open(directory.path(), options).expect("opened")) };
+    let mut driver = restarted_from(open, before, settings);
     let ann = enter(&mut driver, kept(Some("ann"), "ann"));
     assert!(packet_ids(&mut driver, ann).is_empty(), "nothing waits for the client");
     let publisher = enter(&mut driver, connect("other publisher"));

@@ -4,11 +4,11 @@
 
 use crate::memory_store::{Image, Memory};
 use homing::persistence::records::{BodyNumber, EntryNumber, ReadEntry};
+use homing::store::StoreReader;
 use homing::store::coalesce::CommitGroup;
 use homing::store::frame::{self, Digest, Head};
 use homing::store::logged::lookup::{Lookup, look, merge};
 use homing::store::wall::FileTime;
-use homing::store::{Store, StoreReader};
 
 /// The identifier of the log.
 const LOG: u64 = 7;
@@ -34,8 +34,6 @@ pub enum Source {
     Memory,
     Database,
     Both,
-    /// The database had to be written first.
-    Applied,
 }
 
 impl Log {
@@ -83,10 +81,10 @@ impl Log {
 
     /// The transaction of the database with what was taken is done.
     pub fn apply(&mut self) {
-        let Some((mut group, position)) = self.taken.take() else { return };
-        self.database.commit(&mut group).expect("memory does not fail");
-        let frames = self.frames.drain(..(position - self.applied) as usize);
-        let last = frames.last().expect("something was taken");
+        let Some((group, position)) = self.taken.take() else { return };
+        self.database.write(&group);
+        let mut frames = self.frames.drain(..(position - self.applied) as usize);
+        let last = frames.next_back().expect("something was taken");
         let (_, head, _) = frame::check(&last, LOG).expect("a frame");
         self.database.reaches(head.next_number - 1, head.moment);
         self.applied = position;
@@ -102,7 +100,7 @@ impl Log {
 
     /// What a start finds: the database, and the frames behind it.
     pub fn recovered(&self) -> Result<Image, String> {
-        let mut database = Memory::from_image(self.database.image());
+        let database = Memory::from_image(self.database.image());
         let mut group = CommitGroup::default();
         let mut position = self.applied;
         for bytes in &self.frames {
@@ -117,7 +115,7 @@ impl Log {
             database.reaches(head.next_number - 1, head.moment);
         }
         group.seal();
-        database.commit(&mut group).expect("memory does not fail");
+        database.write(&group);
         Ok(database.image())
     }
 
@@ -137,7 +135,7 @@ impl Log {
             }
             Lookup::Apart => {
                 self.apply_all();
-                (self.database.entries(wanted).expect("memory does not fail"), Source::Applied)
+                (self.database.entries(wanted).expect("memory does not fail"), Source::Database)
             }
         }
     }

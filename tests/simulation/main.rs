@@ -349,7 +349,7 @@ fn whatever_is_checked_comes_about() {
         let _ = world.play();
         world.seen.into_iter().for_each(|(what, times)| *seen.entry(what).or_insert(0) += times);
     }
-    const KINDS: usize = 53;
+    const KINDS: usize = 56;
     assert_eq!(seen.len(), KINDS, "{seen:#?}");
 }
 

@@ -198,8 +198,8 @@ impl World {
         if self.shortage.disk != Some(Disk::Blocked) || group.is_empty() {
             return false;
         }
-        let mut after = Memory::from_image(memory.image());
-        after.commit(group).expect("memory does not fail");
+        let after = Memory::from_image(memory.image());
+        after.write(group);
         weight(&after) > weight(memory)
     }
 

@@ -255,7 +255,7 @@ impl World {
             self.saw("the broker crashes before a commit of a dead letter");
             return self.crash();
         }
-        let Some(Disk { writer, memory, log }) = &mut self.disk else { return };
+        let Some(Disk { writer, memory, log, .. }) = &mut self.disk else { return };
         writer.blocked = false;
         if !writer.group.is_empty() {
             memory.commit(&mut writer.group).expect("memory does not fail");
@@ -291,7 +291,7 @@ impl World {
 
     /// The transaction does not fit: it is tried again, and what frees room goes ahead of it.
     fn wait_for_room(&mut self) {
-        let Some(Disk { writer, memory, log }) = &mut self.disk else { return };
+        let Some(Disk { writer, memory, log, .. }) = &mut self.disk else { return };
         writer.blocked = true;
         let ahead = writer.group.has_ahead();
         if ahead {
@@ -328,7 +328,6 @@ impl World {
                     Source::Memory => "a page is read from memory",
                     Source::Database => "a page is read from the database",
                     Source::Both => "a page is read from memory and the database",
-                    Source::Applied => "a page waits for the database",
                 });
                 Found::Page(request, read)
             }

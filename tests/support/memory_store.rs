@@ -87,6 +87,23 @@ impl Memory {
         Memory { image: Arc::new(Mutex::new(self.image())), opened: self.opened }
     }
 
+    /// Makes every change of a sealed group.
+    pub fn write(&self, group: &CommitGroup) {
+        let (mut image, now) = (self.lock(), self.opened);
+        image.highest_number = image.highest_number.max(group.highest_number());
+        for record in group.retained() {
+            match record {
+                RetainedRecord::Set(RetainedMessage { message, source, owner }) => {
+                    let (source, owner) = (source.clone(), owner.clone());
+                    let kept = Kept { source, owner, ..Kept::new(message, now) };
+                    image.retained.insert(message.topic().into(), kept);
+                }
+                RetainedRecord::Removed(removed) => drop(image.retained.remove(removed.topic())),
+            }
+        }
+        group.operations().for_each(|operation| image.apply(now, operation));
+    }
+
     /// Returns the mapping of times.
     pub fn time(&self) -> FileTime {
         self.opened
@@ -137,19 +154,7 @@ impl Store for Memory {
     }
 
     fn commit(&mut self, group: &mut CommitGroup) -> Result<(), StoreError> {
-        let (mut image, now) = (self.lock(), self.opened);
-        image.highest_number = image.highest_number.max(group.highest_number());
-        for record in group.retained() {
-            match record {
-                RetainedRecord::Set(RetainedMessage { message, source, owner }) => {
-                    let (source, owner) = (source.clone(), owner.clone());
-                    let kept = Kept { source, owner, ..Kept::new(message, now) };
-                    image.retained.insert(message.topic().into(), kept);
-                }
-                RetainedRecord::Removed(removed) => drop(image.retained.remove(removed.topic())),
-            }
-        }
-        group.operations().for_each(|operation| image.apply(now, operation));
+        self.write(group);
         Ok(())
     }
 

@@ -148,14 +148,22 @@ impl Log {
         Ok(())
     }
 
-    /// Creates the reserve again if it was used. Returns false if the disk has no room for it.
+    /// Has the reserve again if it was used: from a file that is free, or a new one. Returns false if
+    /// the disk has no room for it.
     ///
     /// # Errors
     /// The file cannot be written for another reason than room.
     pub fn restore_reserve(&mut self) -> Result<bool, StoreError> {
-        if !self.has_reserve {
-            self.has_reserve = self.create(&reserve_in(&self.directory), self.segment_size)?;
+        if self.has_reserve {
+            return Ok(true);
         }
+        let reserve = reserve_in(&self.directory);
+        self.has_reserve = match self.free.take() {
+            Some(free) => {
+                fs::rename(&free, &reserve).map(|()| true).map_err(|error| failed(&free, &error))?
+            }
+            None => self.create(&reserve, self.segment_size)?,
+        };
         Ok(self.has_reserve)
     }
 
