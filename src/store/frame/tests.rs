@@ -1,3 +1,5 @@
+//! Frames: what comes back, what never changes, and what is no frame.
+
 use super::*;
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::{Message, Parts};
