@@ -135,9 +135,11 @@ impl CommitGroup {
     }
 
     /// Folds in the operations of a later group, which is left without any. `frame_ms` is the file
-    /// time of its frame. The charge of the group is taken over as well.
+    /// time of its frame, for operations that were in no frame before. The charge of the group moves
+    /// over as well.
     pub fn absorb(&mut self, later: &mut CommitGroup, frame_ms: u64) {
         self.take_charge(&later.charge);
+        later.charge.set(0);
         self.absorb_all(later.operations.drain(..).flatten(), later.retained.drain(..), frame_ms);
         later.index.clear();
         later.retained_index.clear();
@@ -152,8 +154,11 @@ impl CommitGroup {
         retained: impl IntoIterator<Item = RetainedRecord>,
         frame_ms: u64,
     ) {
-        self.frame_ms = frame_ms;
-        operations.into_iter().for_each(|operation| self.absorb_one(operation));
+        for operation in operations {
+            // A message keeps its age.
+            self.frame_ms = if operation.frame_ms > 0 { operation.frame_ms } else { frame_ms };
+            self.absorb_one(operation);
+        }
         retained.into_iter().for_each(|record| self.retain(record));
         if self.operations.len() > 4 * self.live + VACANT {
             self.close_ranks();

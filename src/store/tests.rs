@@ -2,6 +2,7 @@
 
 use super::logged::{LoggedStore, StoreOptions};
 use super::memory_store::{Image, Memory};
+use super::sqlite::directory::database_in;
 use super::{Boot, Moment, Store, ViewedEntry};
 use crate::config::DurabilityLevel;
 use crate::mqtt::charge::Charge;
@@ -20,6 +21,7 @@ use crate::persistence::records::{
 };
 use crate::store::coalesce::CommitGroup;
 use crate::time::Instant;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -148,6 +150,22 @@ pub(super) fn commit(store: &mut dyn Store, records: Vec<Record>) {
     store.commit(&mut group).unwrap();
 }
 
+/// Returns all rows of the database in a data directory, but those of its own figures.
+pub(super) fn rows(data: &Path) -> Vec<String> {
+    let connection = rusqlite::Connection::open(database_in(data)).unwrap();
+    let mut found = Vec::new();
+    for table in ["session", "subscription", "incoming", "body", "entry", "retained", "delayed", "letter"] {
+        let mut statement = connection.prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2")).unwrap();
+        let columns = statement.column_count();
+        let mut rows = statement.query([]).unwrap();
+        while let Some(row) = rows.next().unwrap() {
+            let values: Vec<_> = (0..columns).map(|at| row.get_ref(at).unwrap()).collect();
+            found.push(format!("{table}: {values:?}"));
+        }
+    }
+    found
+}
+
 fn recover(store: &mut dyn Store, at: Moment) -> Recovered {
     store.recover(at, S(60)).unwrap()
 }
@@ -157,6 +175,8 @@ fn reopened(kind: &mut dyn Reopen, groups: Vec<Vec<Record>>) -> (Box<dyn Store>,
     let mut store = kind.open();
     recover(&mut *store, first());
     groups.into_iter().for_each(|records| commit(&mut *store, records));
+    // Each commit of a store on a disk is a heartbeat by the clocks of the machine.
+    store.heartbeat(first()).unwrap();
     drop(store);
     let mut store = kind.open();
     let recovered = recover(&mut *store, second());
@@ -367,6 +387,7 @@ fn the_last_retained_message_of_a_topic_comes_back(kind: &mut dyn Reopen) {
         group.retain(record);
     }
     store.commit(&mut group).unwrap();
+    store.heartbeat(first()).unwrap();
     drop(store);
     let recovered = recover(&mut *kind.open(), second());
     let [only] = &recovered.retained[..] else { panic!("{:?}", recovered.retained) };
@@ -482,6 +503,7 @@ fn time_while_it_was_down_counts_from_the_last_heartbeat(kind: &mut dyn Reopen) 
             Record::Entry(Box::new(entry(3, 1, 2))),
         ],
     );
+    store.heartbeat(before).unwrap();
     drop(store);
     let recovered = recover(&mut *kind.open(), before);
     assert_eq!(recovered.sessions[0].entries[0].body.unwrap().expires, MS(1_010));

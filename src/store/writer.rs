@@ -26,6 +26,7 @@ use crate::store::commit_queue::Bounds;
 use read::PageRead;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -162,6 +163,8 @@ impl ToStore {
 pub struct Writer {
     to_store: ToStore,
     statistics: Arc<StoreStatistics>,
+    /// Set before the threads are told to stop.
+    is_stopping: Arc<AtomicBool>,
     committing: JoinHandle<()>,
     reading: JoinHandle<()>,
 }
@@ -189,16 +192,18 @@ impl Writer {
         let (reads, requested) = mpsc::channel();
         let readers = Arc::clone(&budget);
         let (to_reader, for_reader) = (Arc::clone(&on), Arc::clone(&statistics));
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&is_stopping);
         let reading = Builder::new()
             .name("homing-read".into())
-            .spawn(move || read::run(reader, &requested, &*to_reader, &for_reader, &readers))
+            .spawn(move || read::run(reader, &requested, &*to_reader, &for_reader, &readers, &is_over))
             .map_err(refused)?;
         let for_commits = Arc::clone(&statistics);
         let committing = Builder::new()
             .name("homing-store".into())
             .spawn(move || commit::run(store, options, &queued, &*on, &for_commits, &budget))
             .map_err(refused)?;
-        Ok(Writer { to_store: ToStore { requests, reads }, statistics, committing, reading })
+        Ok(Writer { to_store: ToStore { requests, reads }, is_stopping, statistics, committing, reading })
     }
 
     /// Returns a handle for a shard.
@@ -216,6 +221,7 @@ impl Writer {
     /// The reading thread stops first. The connection that closes the store last tidies the file,
     /// and only the committing thread may write.
     pub fn stop(self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
         // A thread that panicked has already reported it.
         let _ = self.to_store.reads.send(PageRead::Stop);
         let _ = self.reading.join();

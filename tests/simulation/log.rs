@@ -85,7 +85,7 @@ impl Log {
         self.database.write(&group);
         let mut frames = self.frames.drain(..(position - self.applied) as usize);
         let last = frames.next_back().expect("something was taken");
-        let (_, head, _) = frame::check(&last).expect("a frame");
+        let (_, head, _) = frame::check(&last, LOG).expect("a frame");
         self.database.reaches(head.next_number - 1, head.moment);
         self.applied = position;
     }
@@ -104,8 +104,9 @@ impl Log {
         let mut group = CommitGroup::default();
         let mut position = self.applied;
         for bytes in &self.frames {
-            let frame::Frame { head, operations, retained, .. } =
-                frame::decode(bytes).map_err(|error| format!("frame {}: {error}", position + 1))?;
+            let frame::Frame { head, operations, retained, .. } = frame::check(bytes, LOG)
+                .and_then(frame::read)
+                .map_err(|error| format!("frame {}: {error}", position + 1))?;
             position += 1;
             if head.position != position {
                 return Err(format!("the log has frame {} in place of {position}", head.position));

@@ -1,5 +1,7 @@
 //! What several batches come to in one commit.
 
+use crate::config::DurabilityLevel;
+use crate::mqtt::charge::unreported;
 use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::PacketId;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
@@ -7,7 +9,9 @@ use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::letter::LetterNumber;
 use crate::persistence::records::*;
 use crate::store::coalesce::*;
-use crate::store::tests::letter;
+use crate::store::sqlite::{Mark, Sqlite, SqliteOptions};
+use crate::store::tests::{letter, rows};
+use crate::store::wall::FileTime;
 use crate::time::Instant;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -194,6 +198,7 @@ struct Model {
     entries: BTreeMap<u64, (Option<Flight>, bool)>,
     incoming: BTreeSet<(u64, u16)>,
     letters: BTreeSet<u64>,
+    delayed: BTreeSet<u64>,
 }
 
 impl Model {
@@ -243,7 +248,12 @@ impl Model {
             Record::LetterDone(number) => {
                 self.letters.remove(&number.0);
             }
-            Record::Delayed(_) | Record::DelayedDone(_) => {}
+            Record::Delayed(delayed) => {
+                self.delayed.insert(delayed.number.0);
+            }
+            Record::DelayedDone(number) => {
+                self.delayed.remove(&number.0);
+            }
         }
     }
 
@@ -260,6 +270,8 @@ impl Model {
             }
             Record::Letter(letter) => assert!(!self.letters.contains(&letter.place.number.0)),
             Record::LetterDone(number) => assert!(self.letters.contains(&number.0), "a deletion of nothing"),
+            Record::Delayed(delayed) => assert!(!self.delayed.contains(&delayed.number.0)),
+            Record::DelayedDone(number) => assert!(self.delayed.contains(&number.0), "a deletion of nothing"),
             Record::IncomingRefused { .. } | Record::Nothing => panic!("{operation:?}"),
             _ => {}
         }
@@ -290,24 +302,121 @@ fn lawful(model: &Model, given: &mut u64, kind: u8, pick: usize) -> Option<Recor
         3 => subscribed(session_key?, ["a", "b"][pick % 2], pick as u8),
         4 => unsubscribed(session_key?, ["a", "b"][pick % 2]),
         5 => body(next()),
-        6 => Record::BodyDone(BodyNumber(nth(model.bodies.iter().copied().collect())?)),
+        6 if pick < 32 => Record::BodyDone(BodyNumber(nth(model.bodies.iter().copied().collect())?)),
+        6 => Record::BodyReleased(BodyNumber(nth(model.bodies.iter().copied().collect())?)),
         7 => entry(next()),
         8 => sent(any_entry?, pick as u16),
         9 => Record::Received(EntryNumber(any_entry?)),
+        11 if pick < 32 => Record::EntryAcknowledged(EntryNumber(any_entry?)),
         10 | 11 => Record::EntryDone(EntryNumber(any_entry?)),
         12 if !model.incoming.contains(&(session_key?, id)) => incoming(session_key?, id),
         13 if model.incoming.contains(&(session_key?, id)) => incoming_done(session_key?, id),
         14 => incoming_refused(session_key?, id),
         15 => Record::Letter(Arc::new(letter(next()))),
         16 => Record::LetterDone(LetterNumber(nth(model.letters.iter().copied().collect())?)),
+        17 => Record::Delayed(Box::new(StoredDelayed {
+            number: DelayedNumber(next()),
+            due: Instant::from_millis(pick as u64),
+            message: message("later"),
+            owner: None,
+        })),
+        18 => Record::DelayedDone(DelayedNumber(nth(model.delayed.iter().copied().collect())?)),
+        19 => Record::SessionState(SessionState {
+            key: SessionKey(session_key?),
+            connected: pick.is_multiple_of(2),
+            ends: Instant::from_millis(pick as u64),
+            will_due: Instant::NEVER,
+        }),
         _ => return None,
     })
+}
+
+/// Records that can come one after the other, in groups.
+fn lawful_groups(steps: Vec<(u8, usize)>, cuts: &[usize]) -> (Vec<CommitGroup>, Model) {
+    let (mut records, mut model, mut given) = (Vec::new(), Model::default(), 0);
+    for (kind, pick) in steps {
+        let Some(record) = lawful(&model, &mut given, kind, pick) else { continue };
+        model.record(&record);
+        records.push(record);
+    }
+    let (mut groups, mut rest) = (Vec::new(), records);
+    for cut in cuts.iter().cycle() {
+        let later = rest.split_off((*cut).min(rest.len()));
+        groups.push(group(rest));
+        rest = later;
+        if rest.is_empty() {
+            break;
+        }
+    }
+    (groups, model)
+}
+
+fn absorbed(groups: Vec<CommitGroup>) -> CommitGroup {
+    let mut all = CommitGroup::default();
+    for (at, mut group) in groups.into_iter().enumerate() {
+        all.absorb(&mut group, at as u64 + 1);
+        assert!(group.is_empty());
+    }
+    all.seal();
+    all
+}
+
+/// Returns the rows of a database after these groups.
+fn rows_after(groups: &[CommitGroup]) -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    let options = SqliteOptions { durability: DurabilityLevel::None, size_limit: None };
+    let mut database = Sqlite::open(directory.path(), options).unwrap();
+    for (at, group) in groups.iter().enumerate() {
+        let mark = Mark { position: at as u64 + 1, ..Mark::default() };
+        database.apply(group, FileTime::default(), &mark).unwrap();
+    }
+    drop(database);
+    rows(directory.path())
+}
+
+#[test]
+fn operations_that_cancelled_out_take_no_place_for_long() {
+    let mut all = CommitGroup::default();
+    all.absorb(&mut group([body(1), entry(2)]), 1);
+    for number in 3..100_000 {
+        all.absorb(&mut group([body(number)]), 2);
+        all.absorb(&mut group([Record::BodyDone(BodyNumber(number))]), 2);
+    }
+    assert!(all.operations.len() < 70_000 && all.len() == 2, "{}", all.operations.len());
+    assert!(all.on_entry(EntryNumber(2)).is_some() && all.on_body(BodyNumber(3)).is_none());
+    all.absorb(&mut group([Record::EntryDone(EntryNumber(2)), Record::BodyDone(BodyNumber(1))]), 3);
+    assert!(all.is_empty() && all.operations().next().is_none());
+    all.absorb(&mut group([body(100_000)]), 4);
+    assert!(all.on_body(BodyNumber(100_000)).is_some());
+}
+
+#[test]
+fn a_message_keeps_the_time_of_its_frame_however_often_it_is_absorbed() {
+    let mut later = CommitGroup::default();
+    later.absorb(&mut group([body(1)]), 5);
+    let mut all = CommitGroup::default();
+    all.absorb(&mut group([body(2)]), 4);
+    all.absorb(&mut later, 9);
+    assert_eq!(all.operations().map(|operation| operation.frame_ms).collect::<Vec<_>>(), [4, 5]);
+}
+
+#[test]
+fn the_charge_of_an_absorbed_group_is_counted_once() {
+    let before = unreported();
+    let (mut all, mut later) = (CommitGroup::default(), CommitGroup::default());
+    later.take_charge(&Charge::new(700));
+    all.absorb(&mut later, 1);
+    assert_eq!(unreported() - before, 700);
+    later.clear();
+    assert_eq!(unreported() - before, 700);
+    all.clear();
+    assert_eq!(unreported(), before);
 }
 
 proptest! {
     #[test]
     fn a_group_comes_to_what_its_records_do_one_by_one(
-        steps in prop::collection::vec((0_u8..17, 0_usize..64), 0..200),
+        steps in prop::collection::vec((0_u8..20, 0_usize..64), 0..200),
         cuts in prop::collection::vec(1_usize..40, 1..20),
     ) {
         let (mut records, mut model, mut given) = (Vec::new(), Model::default(), 0);
@@ -337,5 +446,43 @@ proptest! {
             }
         }
         prop_assert_eq!(kept, model);
+    }
+
+    #[test]
+    fn groups_that_are_absorbed_come_to_what_they_do_one_by_one(
+        steps in prop::collection::vec((0_u8..20, 0_usize..64), 0..200),
+        cuts in prop::collection::vec(1_usize..20, 1..20),
+        absorbed_from in 0_usize..10,
+    ) {
+        let (mut groups, model) = lawful_groups(steps, &cuts);
+        let rest = groups.split_off(absorbed_from.min(groups.len()));
+        let mut kept = Model::default();
+        groups.iter().for_each(|group| group.operations().for_each(|o| kept.operation(o)));
+        absorbed(rest).operations().for_each(|operation| kept.operation(operation));
+        prop_assert_eq!(kept, model);
+    }
+}
+
+proptest! {
+    // Each case makes two databases.
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn a_database_has_the_same_rows_after_groups_and_after_what_they_come_to(
+        steps in prop::collection::vec((0_u8..20, 0_usize..64), 0..300),
+        cuts in prop::collection::vec(1_usize..20, 1..20),
+        absorbed_from in 0_usize..10,
+    ) {
+        let (mut groups, _) = lawful_groups(steps.clone(), &cuts);
+        for (at, group) in groups.iter_mut().enumerate() {
+            // As they are absorbed: the age of a message is that of its frame.
+            let mut timed = CommitGroup::default();
+            timed.absorb(group, at as u64 + 1);
+            timed.seal();
+            *group = timed;
+        }
+        let one_by_one = rows_after(&groups);
+        let rest = groups.split_off(absorbed_from.min(groups.len()));
+        groups.push(absorbed(rest));
+        prop_assert_eq!(rows_after(&groups), one_by_one);
     }
 }

@@ -8,10 +8,9 @@
 //! | 4 | `HFRM` |
 //! | 1, 1, 2 | version, kind, cell |
 //! | 4, 4 | bytes of the frame, number of operations |
-//! | 8, 8 | epoch, position |
+//! | 8, 8, 8 | epoch, identifier of the log, position |
 //! | 8, 8, 8, 8 | file time, wall clock, identifier of the boot, time since the boot |
 //! | 8, 8 | next free number, last position that was forced to the disk before |
-//! | 8 | identifier of the log |
 //! | 16 | digest of the frame before |
 //! | any | the operations ([`operations`]) |
 //! | 16 | digest of everything before |
@@ -20,8 +19,9 @@
 //! a broker by itself is in cell 0 and epoch 0. Each frame has one moment by all clocks, so each
 //! frame is a heartbeat.
 //!
-//! The identifier of the log is a random number that no client gets to know. So bytes of a payload
-//! that have the form of a frame are not taken for one, where a reader looks behind a broken frame.
+//! The identifier of the log is random, and no client knows it. So no payload can be made that is
+//! taken for a frame where a start looks through bytes that a crash left, or that makes it compute
+//! digests for hours.
 
 mod bytes;
 mod operations;
@@ -36,15 +36,15 @@ use bytes::{Malformed, Reader};
 use std::fmt;
 
 /// The first bytes of each frame.
-pub(super) const MAGIC: [u8; 4] = *b"HFRM";
+const MAGIC: [u8; 4] = *b"HFRM";
 /// The version of the format. A reader refuses every other version.
 const VERSION: u8 = 1;
 /// Bytes before the operations.
-pub(super) const HEAD: usize = 104;
+const HEAD: usize = 104;
 /// Bytes of a digest.
 const DIGEST: usize = 16;
 /// Bytes of the smallest frame.
-pub(super) const LEAST: usize = HEAD + DIGEST;
+const LEAST: usize = HEAD + DIGEST;
 
 /// The kind of a group. A cluster has more kinds.
 const GROUP: u8 = 2;
@@ -94,6 +94,8 @@ impl fmt::Display for Digest {
 /// The fields of a frame beside its operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
+    /// The identifier of the log.
+    pub log: u64,
     /// The number of the frame in its log. The first frame has 1.
     pub position: u64,
     /// The moment of the frame.
@@ -102,8 +104,6 @@ pub struct Head {
     pub next_number: u64,
     /// The last position that was forced to the disk before this frame was written.
     pub synced: u64,
-    /// The identifier of the log.
-    pub log: u64,
     /// The digest of the frame before.
     pub predecessor: Digest,
 }
@@ -168,13 +168,15 @@ pub fn encode_copies(to: &mut Vec<u8>, head: &Head, copies: &[BodyCopy]) -> Dige
 
 fn encode_with(to: &mut Vec<u8>, head: &Head, put: impl FnOnce(&mut Vec<u8>) -> u32) -> Digest {
     let from = to.len();
-    let Head { position, moment, next_number, synced, log, predecessor } = *head;
+    let Head { log, position, moment, next_number, synced, predecessor } = *head;
     let boot = moment.boot.unwrap_or(Boot { id: 0, millis: 0 });
     to.extend(MAGIC);
     to.extend([VERSION, GROUP, 0, 0]);
     to.extend([0; 8]);
-    let Heartbeat { file_millis, unix_millis, .. } = moment;
-    for number in [0, position, file_millis, unix_millis, boot.id, boot.millis, next_number, synced, log] {
+    for number in [0, log, position, moment.file_millis, moment.unix_millis] {
+        to.extend(number.to_le_bytes());
+    }
+    for number in [boot.id, boot.millis, next_number, synced] {
         to.extend(number.to_le_bytes());
     }
     to.extend(predecessor.0);
@@ -187,22 +189,29 @@ fn encode_with(to: &mut Vec<u8>, head: &Head, put: impl FnOnce(&mut Vec<u8>) -> 
     digest
 }
 
-/// Returns true if `bytes` begin with the head of a frame of this log. Costs a comparison, so it
-/// comes before [`check`] where the bytes may be those of a client.
-pub(super) fn is_of(bytes: &[u8], log: u64) -> bool {
-    bytes.get(HEAD - DIGEST - 8..HEAD - DIGEST) == Some(&log.to_le_bytes())
+/// Returns the position of the frame of this log that begins here, as its first bytes say, whole or
+/// not; `None` if none begins here. Costs two comparisons.
+pub fn begins(bytes: &[u8], log: u64) -> Option<u64> {
+    let head = bytes.get(..HEAD).filter(|head| head[..4] == MAGIC && number(head, 1) == log)?;
+    Some(number(head, 2))
 }
 
-/// Returns the whole frame at the beginning of `bytes`, checked against its digest, with its fields
-/// and its digest. Does not read its operations.
+/// Returns a number of a head, by its place among them.
+fn number(head: &[u8], place: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&head[16 + 8 * place..24 + 8 * place]);
+    u64::from_le_bytes(bytes)
+}
+
+/// Returns the whole frame of this log at the beginning of `bytes`, checked against its digest, with
+/// its fields and its digest. Does not read its operations.
 ///
 /// # Errors
 /// There is no such frame.
-pub fn check(bytes: &[u8]) -> Result<(&[u8], Head, Digest), FrameError> {
-    let head = bytes.get(..HEAD).ok_or(FrameError::Incomplete)?;
-    if head[..4] != MAGIC {
-        return Err(FrameError::Incomplete);
-    }
+pub fn check(bytes: &[u8], log: u64) -> Result<(&[u8], Head, Digest), FrameError> {
+    // Before the digest, which costs a look at each byte of the length that is claimed.
+    begins(bytes, log).ok_or(FrameError::Incomplete)?;
+    let head = &bytes[..HEAD];
     let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
     let frame = bytes.get(..length).filter(|_| length >= LEAST).ok_or(FrameError::Incomplete)?;
     let (content, own) = frame.split_at(length - DIGEST);
@@ -216,36 +225,31 @@ pub fn check(bytes: &[u8]) -> Result<(&[u8], Head, Digest), FrameError> {
     if head[5] != GROUP {
         return Err(FrameError::Content("a kind that this program does not know"));
     }
-    let number = |place: usize| {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(&head[16 + 8 * place..24 + 8 * place]);
-        u64::from_le_bytes(bytes)
-    };
+    let number = |place| number(head, place);
     let mut predecessor = [0; DIGEST];
     predecessor.copy_from_slice(&head[HEAD - DIGEST..]);
-    let boot = Boot { id: number(4), millis: number(5) };
+    let boot = Boot { id: number(5), millis: number(6) };
     let moment = Heartbeat {
-        file_millis: number(2),
-        unix_millis: number(3),
+        file_millis: number(3),
+        unix_millis: number(4),
         boot: Some(boot).filter(|boot| boot.id != 0),
     };
     let head = Head {
-        position: number(1),
+        log,
+        position: number(2),
         moment,
-        next_number: number(6),
-        synced: number(7),
-        log: number(8),
+        next_number: number(7),
+        synced: number(8),
         predecessor: Digest(predecessor),
     };
     Ok((frame, head, digest))
 }
 
-/// Reads the whole frame at the beginning of `bytes`, with its operations.
+/// Reads a frame that [`check`] has returned, with its operations.
 ///
 /// # Errors
-/// There is no such frame, or its content has no meaning.
-pub fn decode(bytes: &[u8]) -> Result<Frame, FrameError> {
-    let (frame, head, digest) = check(bytes)?;
+/// Its content has no meaning.
+pub fn read((frame, head, digest): (&[u8], Head, Digest)) -> Result<Frame, FrameError> {
     let count = u32::from_le_bytes([frame[12], frame[13], frame[14], frame[15]]);
     let mut reader = Reader::new(&frame[HEAD..frame.len() - DIGEST]);
     let found = operations::read_all(&mut reader, count, head.moment.file_millis)?;

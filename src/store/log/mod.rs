@@ -54,6 +54,9 @@ pub struct Log {
     position: u64,
     digest: Digest,
     synced: u64,
+    /// The disk has no room for new files.
+    #[cfg(test)]
+    is_disk_full: bool,
 }
 
 #[derive(Debug)]
@@ -159,7 +162,7 @@ impl Log {
             Some(free) => {
                 fs::rename(&free, &reserve).map(|()| true).map_err(|error| failed(&free, &error))?
             }
-            None => create(&reserve, self.segment_size)?,
+            None => self.create(&reserve, self.segment_size)?,
         };
         Ok(self.has_reserve)
     }
@@ -173,13 +176,32 @@ impl Log {
         let next = self.position + 1;
         let path = path_of(&self.directory, next);
         self.take_file(&path, size, room)?;
-        let segment = Segment::begin(path, size, self.id, next, self.digest)?;
-        sync(&self.directory).map_err(|error| failed(&self.directory, &error))?;
-        self.active.end(self.id, next)?;
+        let begun = self.begin_next(&path, size, next);
+        if let Err(StoreError::Full(_)) = begun {
+            // Its name stands for a position that a smaller frame may get in the present file. One
+            // that cannot be deleted now is overwritten by the next attempt.
+            let _ = fs::remove_file(&path);
+        }
+        let segment = begun?;
         let active = std::mem::replace(&mut self.active, segment);
         let (path, size) = (active.path().to_owned(), active.size());
         self.older.push_back(Older { path, last: self.position, size });
         Ok(())
+    }
+
+    fn create(&self, path: &Path, size: u64) -> Result<bool, StoreError> {
+        #[cfg(test)]
+        if self.is_disk_full {
+            return Ok(false);
+        }
+        create(path, size)
+    }
+
+    fn begin_next(&self, path: &Path, size: u64, next: u64) -> Result<Segment, StoreError> {
+        let segment = Segment::begin(path.to_owned(), size, self.id, next, self.digest)?;
+        sync(&self.directory).map_err(|error| failed(&self.directory, &error))?;
+        self.active.end(self.id, next)?;
+        Ok(segment)
     }
 
     /// Makes a file of this size at `path`: one that is free, a new one, or the reserve.
@@ -190,7 +212,7 @@ impl Log {
         {
             return rename(&free);
         }
-        if create(path, size)? {
+        if self.create(path, size)? {
             return Ok(());
         }
         if room == Room::WithReserve && self.has_reserve && size == self.segment_size {
@@ -198,6 +220,14 @@ impl Log {
             return rename(&reserve_in(&self.directory));
         }
         Err(StoreError::Full(format!("{}: no room for the next {size} bytes of the log", path.display())))
+    }
+}
+
+#[cfg(test)]
+impl Log {
+    /// Behaves from now on as on a disk without room for new files, or with it.
+    pub(super) fn refuse_new_files(&mut self, is_disk_full: bool) {
+        self.is_disk_full = is_disk_full;
     }
 }
 

@@ -4,12 +4,13 @@
 //! digest and its predecessor. The log ends where there is no frame any more. Bytes there that are
 //! no frame are what a crash left of the last one, which nobody acknowledged: they are overwritten,
 //! and logged. If a frame behind them says that everything before it was forced to the disk, they
-//! are a damage, and the start is refused: a message that was acknowledged would be missing.
+//! are a damage, and the start is refused: a message that was acknowledged would be missing. Damages
+//! in frames that the database has do not count.
 
 use super::segment::{HEADER, Segment, SegmentHeader, Tail, end_before, read_header};
 use super::{Log, Older, create, failed, log_in, path_of, reserve_in, sync};
 use crate::store::StoreError;
-use crate::store::frame::{Digest, Frame, FrameError, LEAST, MAGIC, check, decode, is_of};
+use crate::store::frame::{Digest, Frame, FrameError, Head, begins, check, read};
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -81,34 +82,36 @@ pub fn scan(
 ) -> Result<Scan, StoreError> {
     let paths = segments_in(&log_in(data))?;
     let mut scan = Scan::nothing(data, applied);
-    if applied.id.is_none() {
-        paths.iter().try_for_each(|(first, path)| scan.refuse_frames(*first, path))?;
+    let Some(id) = applied.id else {
+        paths.iter().try_for_each(|(_, path)| scan.refuse_frames(path))?;
         return Ok(scan);
-    }
+    };
     // True if the file before has an end, so that another file must follow.
     let mut is_ended = false;
     for (at, (first, path)) in paths.iter().enumerate() {
         let next = paths.get(at + 1).map(|(first, _)| *first);
-        let bytes = fs::read(path).map_err(|error| failed(path, &error))?;
-        let header = read_header(&bytes);
-        if header.as_ref().is_ok_and(|header| Some(header.id) != applied.id) {
-            return Err(scan.of_another_database());
-        }
         if let Some(next) = next.filter(|next| *next <= applied.position + 1) {
-            // The database has everything that is in the file. Its header may already be that of the
-            // next file, whose name a crash has taken back.
-            scan.files.push(Found { path: path.clone(), last: next - 1, size: bytes.len() as u64 });
-            let id = applied.id.unwrap_or_default();
-            is_ended = at + 2 == paths.len() && has_end(&bytes, id, next);
+            // The database has everything that is in the file, so nothing in it matters.
+            let size = fs::metadata(path).map_err(|error| failed(path, &error))?.len();
+            scan.files.push(Found { path: path.clone(), last: next - 1, size });
             continue;
         }
-        let header = match header {
+        let bytes = fs::read(path).map_err(|error| failed(path, &error))?;
+        let header = match read_header(&bytes) {
             Ok(header) if header.first == *first => header,
-            // A crash came before the header of the next file was on the disk.
-            _ if next.is_none() && !is_ended && at > 0 => break,
-            Ok(_) => return Err(broken(path, 0, "its header names another position", *first)),
-            Err(why) => return Err(broken(path, 0, &why, *first)),
+            // A crash came before the header of the next file was on the disk. What is in it is of an
+            // earlier use.
+            _ if next.is_none() && !is_ended && at > 0 && !has_frames(&bytes, *first, id) => break,
+            Ok(_) => return Err(scan.broken(path, 0, "its header names another position", *first)),
+            Err(why) => return Err(scan.broken(path, 0, &why, *first)),
         };
+        if header.id != id {
+            return Err(scan.of_another_database());
+        }
+        if header.size != bytes.len() as u64 {
+            let what = format!("the file ends here, and it was made with {} bytes", header.size);
+            return Err(scan.broken(path, bytes.len(), &what, *first));
+        }
         is_ended = scan.read_file(&File { path, bytes: &bytes, header, next }, until, &mut each)?;
         if until == Some(scan.position) {
             return Ok(scan);
@@ -152,7 +155,7 @@ impl Scan {
         each: &mut impl FnMut(Frame) -> Result<(), StoreError>,
     ) -> Result<bool, StoreError> {
         let File { path, bytes, header, .. } = *file;
-        self.check_first(path, header.first)?;
+        self.check_first(path, &header)?;
         let (mut at, mut last, mut digest) = (HEADER as usize, header.first - 1, header.predecessor);
         loop {
             let rest = bytes.get(at..).unwrap_or_default();
@@ -161,45 +164,74 @@ impl Scan {
                 self.tail = Tail { at: at as u64, size: bytes.len() as u64 };
                 return Ok(false);
             }
-            let found = check(rest);
+            let found = check(rest, header.id);
             match found {
-                Ok((frame, head, own)) if head.position == last + 1 && is_of(rest, header.id) => {
+                Ok(whole @ (frame, head, own)) if head.position == last + 1 => {
                     if head.predecessor != digest {
-                        return Err(broken(path, at, "the frame does not follow the one before", last + 1));
+                        let what = "the frame does not follow the one before";
+                        return Err(self.broken(path, at, what, last + 1));
                     }
                     (last, digest) = (head.position, own);
                     if last == self.applied.position && digest != self.applied.digest {
                         return Err(self.of_another_database());
                     }
                     if last > self.applied.position {
-                        let why = |error: FrameError| broken(path, at, &error.to_string(), last);
-                        each(decode(frame).map_err(why)?)?;
+                        let why = |error: FrameError| self.broken(path, at, &error.to_string(), last);
+                        each(read(whole).map_err(why)?)?;
                         (self.position, self.digest) = (last, digest);
                     }
                     at += frame.len().next_multiple_of(8);
                     continue;
                 }
-                Err(error @ (FrameError::Version(_) | FrameError::Content(_))) if is_of(rest, header.id) => {
-                    return Err(broken(path, at, &error.to_string(), last + 1));
+                Err(error @ (FrameError::Version(_) | FrameError::Content(_))) => {
+                    return Err(self.broken(path, at, &error.to_string(), last + 1));
                 }
                 _ => {}
             }
+            let is_ended = rest.starts_with(&end_before(header.id, last + 1));
+            if last < self.applied.position
+                && !is_ended
+                && let Some(sound) = self.first_that_counts(bytes, at, header.id)
+            {
+                // The database has the frames that are broken.
+                (at, last, digest) = (sound, self.applied.position, self.applied.digest);
+                continue;
+            }
             self.files.push(Found { path: path.to_owned(), last, size: bytes.len() as u64 });
             self.tail = Tail { at: at as u64, size: bytes.len() as u64 };
-            if rest.starts_with(&end_before(header.id, last + 1)) {
-                return Ok(true);
+            if !is_ended {
+                self.look_behind(file, at, last + 1)?;
             }
-            self.look_behind(file, at, last + 1, found.is_err())?;
-            return Ok(false);
+            return Ok(is_ended);
         }
     }
 
+    /// Returns the offset behind the last frame that the database has, if that one or the next one
+    /// is sound.
+    fn first_that_counts(&self, bytes: &[u8], from: usize, id: u64) -> Option<usize> {
+        let Applied { position, digest, .. } = self.applied;
+        frames_behind(bytes, from, id).find_map(|(at, length, head, own)| {
+            if head.position == position && own == digest {
+                return Some(at + length.next_multiple_of(8));
+            }
+            (head.position == position + 1 && head.predecessor == digest).then_some(at)
+        })
+    }
+
     /// Checks that a file begins where the one before it ended, or not behind the database.
-    fn check_first(&self, path: &Path, first: u64) -> Result<(), StoreError> {
+    fn check_first(&self, path: &Path, header: &SegmentHeader) -> Result<(), StoreError> {
+        let first = header.first;
         let end = self.files.last().map_or(self.applied.position, |file| file.last);
+        if first == self.position + 1 && header.predecessor != self.digest {
+            if self.position == self.applied.position {
+                return Err(self.of_another_database());
+            }
+            return Err(self.broken(path, 0, "the file does not follow the one before", first));
+        }
         if first == end + 1 || self.files.is_empty() && first <= end {
             return Ok(());
         }
+        let end = end.max(self.applied.position);
         let directory = self.directory.display();
         Err(StoreError::Failed(format!(
             "{directory}: the file with position {} is missing, and {} comes next; bring it back from a copy, or go on \
@@ -209,38 +241,23 @@ impl Scan {
         )))
     }
 
-    /// Looks at what is behind the last frame of a file that has no end. `is_no_frame` is true if
-    /// the bytes there are not a whole frame.
-    fn look_behind(
-        &mut self,
-        file: &File<'_>,
-        at: usize,
-        expected: u64,
-        is_no_frame: bool,
-    ) -> Result<(), StoreError> {
-        let File { path, bytes, next, header } = *file;
+    /// Looks at what is behind the last frame of a file that has no end.
+    fn look_behind(&mut self, file: &File<'_>, at: usize, expected: u64) -> Result<(), StoreError> {
+        let File { path, bytes, header, next } = *file;
         if let Some(next) = next.filter(|next| *next != expected) {
             let what = format!("a frame is broken, and the next file begins with position {next}");
-            return Err(broken(path, at, &what, expected));
+            return Err(self.broken(path, at, &what, expected));
         }
-        let is_begun = is_no_frame
-            && bytes
-                .get(at..at + LEAST)
-                .is_some_and(|rest| rest[..4] == MAGIC && rest[24..32] == expected.to_le_bytes());
+        let is_begun = bytes.get(at..).and_then(|rest| begins(rest, header.id)) == Some(expected);
         let mut later = 0;
-        let mut place = at + 8;
-        while let Some(rest) = bytes.get(place..).filter(|rest| rest.len() >= LEAST) {
-            place += 8;
-            // A payload may have the form of frames, at any number of places.
-            if rest[..4] != MAGIC || !is_of(rest, header.id) {
+        let first_that_counts = expected.max(self.applied.position) + 1;
+        for (place, _, head, _) in frames_behind(bytes, at, header.id) {
+            if head.position < first_that_counts {
                 continue;
             }
-            let Some((_, head, _)) = check(rest).ok().filter(|(_, head, _)| head.position > expected) else {
-                continue;
-            };
             if head.synced >= expected {
-                let what = format!("a frame is broken, and a sound one is behind it at byte {}", place - 8);
-                return Err(broken(path, at, &what, expected));
+                let what = format!("a frame is broken, and a sound one is behind it at byte {place}");
+                return Err(self.broken(path, at, &what, expected));
             }
             later += 1;
         }
@@ -264,15 +281,25 @@ impl Scan {
         )))
     }
 
-    /// Checks that a file beside a database without a log has no frames. The first start makes such
-    /// files, and a crash may come before the database knows of them.
-    fn refuse_frames(&self, first: u64, path: &Path) -> Result<(), StoreError> {
+    /// Checks that a file beside a database without a log has nothing but a header. The first start
+    /// makes such a file, and a crash may come before the database knows of it.
+    fn refuse_frames(&self, path: &Path) -> Result<(), StoreError> {
         let bytes = fs::read(path).map_err(|error| failed(path, &error))?;
         let frames = bytes.get(HEADER as usize..).unwrap_or_default();
-        match check(frames) {
-            Ok((_, head, _)) if head.position == first => Err(self.of_another_database()),
-            _ => Ok(()),
-        }
+        if frames.iter().any(|byte| *byte != 0) { Err(self.of_another_database()) } else { Ok(()) }
+    }
+
+    /// Returns the refusal to start with a broken frame or file. `position` is that of the first
+    /// frame that is not sound.
+    fn broken(&self, path: &Path, at: usize, what: &str, position: u64) -> StoreError {
+        // Frames that the database has are not lost.
+        let end = position.saturating_sub(1).max(self.applied.position);
+        StoreError::Failed(format!(
+            "{}: byte {at}: {what}; bring the file back from a copy, or go on without position {} and all that follows: \
+             homing store cut --at {end}",
+            path.display(),
+            end + 1,
+        ))
     }
 
     fn of_another_database(&self) -> StoreError {
@@ -321,7 +348,7 @@ impl Scan {
             let data = directory.parent().unwrap_or(Path::new("."));
             sync(data).map_err(|error| failed(data, &error))?;
         }
-        // A log that ends before the database is left as it is: the database has everything.
+        // A log that ends before the database begins anew: the database has everything.
         let last = files.pop_if(|last| last.last == position);
         for (_, path) in segments_in(&directory)? {
             let is_it = |file: &Found| file.path == path;
@@ -345,6 +372,8 @@ impl Scan {
                     );
                     segment.wipe_rest()?;
                 }
+                // What a process left to the system counts as synced from here on.
+                segment.sync()?;
                 segment
             }
             None => {
@@ -352,7 +381,12 @@ impl Scan {
                 if !create(&path, segment_size)? {
                     return Err(StoreError::Full(format!("{}: no room for the log", path.display())));
                 }
-                Segment::begin(path, segment_size, id, position + 1, digest)?
+                let segment = Segment::begin(path, segment_size, id, position + 1, digest)?;
+                sync(&directory).map_err(|error| failed(&directory, &error))?;
+                for Found { path, .. } in files.drain(..) {
+                    fs::remove_file(&path).map_err(|error| failed(&path, &error))?;
+                }
+                segment
             }
         };
         let older = |file: Found| Older { path: file.path, last: file.last, size: file.size };
@@ -370,17 +404,13 @@ impl Scan {
             position,
             digest,
             synced: position,
+            #[cfg(test)]
+            is_disk_full: false,
         };
         log.restore_reserve()?;
         sync(&log.directory).map_err(|error| failed(&log.directory, &error))?;
         Ok(log)
     }
-}
-
-/// Returns true if a file has its end before the file of this position somewhere.
-fn has_end(bytes: &[u8], id: u64, next: u64) -> bool {
-    let end = end_before(id, next);
-    bytes.chunks_exact(8).enumerate().any(|(at, some)| some == &end[..8] && bytes[8 * at..].starts_with(&end))
 }
 
 /// Returns the files of the log in the order of their first positions.
@@ -394,7 +424,8 @@ fn segments_in(directory: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     for entry in entries {
         let path = entry.map_err(|error| failed(directory, &error))?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if let Some(first) = name.strip_suffix(".log").and_then(|first| first.parse().ok()) {
+        let first = name.strip_suffix(".log").and_then(|first| first.parse().ok());
+        if let Some(first) = first.filter(|first| *path == path_of(directory, *first)) {
             paths.push((first, path));
         }
     }
@@ -402,13 +433,20 @@ fn segments_in(directory: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     Ok(paths)
 }
 
-/// Returns the refusal to start with a broken frame or file. `position` is that of the first frame
-/// that is not sound.
-fn broken(path: &Path, at: usize, what: &str, position: u64) -> StoreError {
-    StoreError::Failed(format!(
-        "{}: byte {at}: {what}; bring the file back from a copy, or go on without position {position} and all that \
-         follows: homing store cut --at {}",
-        path.display(),
-        position.saturating_sub(1),
-    ))
+/// Returns the sound frames of a log in a file, wherever they begin from an offset on: offset,
+/// length, fields and digest.
+fn frames_behind(
+    bytes: &[u8],
+    from: usize,
+    id: u64,
+) -> impl Iterator<Item = (usize, usize, Head, Digest)> + '_ {
+    (from..bytes.len()).step_by(8).filter_map(move |at| {
+        let (frame, head, digest) = check(&bytes[at..], id).ok()?;
+        Some((at, frame.len(), head, digest))
+    })
+}
+
+/// Returns true if a file has a sound frame from this position on.
+fn has_frames(bytes: &[u8], first: u64, id: u64) -> bool {
+    frames_behind(bytes, HEADER as usize, id).any(|(_, _, head, _)| head.position >= first)
 }

@@ -2,7 +2,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 8, 4, 4 | `HOMINLOG`, version, 0 |
+//! | 8, 4, 4 | `HOMINLOG`, version, size of the file in units of 8 bytes |
 //! | 8, 8 | identifier of the log, position of the first frame |
 //! | 16, 16 | digest of the frame before, digest of the header |
 //! | any | frames, each from a multiple of 8 on |
@@ -39,6 +39,8 @@ pub(super) struct Segment {
 /// The facts of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentHeader {
+    /// The size that the file was made with. A shorter one has lost frames.
+    pub size: u64,
     pub id: u64,
     pub first: u64,
     pub predecessor: Digest,
@@ -66,7 +68,7 @@ impl Segment {
         let mut header = Vec::with_capacity(HEADER as usize);
         header.extend(MAGIC);
         header.extend(VERSION.to_le_bytes());
-        header.extend([0; 4]);
+        header.extend(((size / 8) as u32).to_le_bytes());
         header.extend(id.to_le_bytes());
         header.extend(first.to_le_bytes());
         header.extend(predecessor.bytes());
@@ -90,6 +92,12 @@ impl Segment {
 
     pub(super) fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Returns the offset of the next frame.
+    #[cfg(test)]
+    pub(super) fn at(&self) -> u64 {
+        self.at
     }
 
     /// Returns true if a frame of this many bytes, and the end of the file behind it, have room.
@@ -133,8 +141,8 @@ impl Segment {
     }
 }
 
-/// Returns the end of a file of the log `id` whose next file begins with this position. Its digest
-/// is over the identifier, too, so no payload that was in the file before has the form of an end.
+/// Returns the end of a file of this log whose next file begins with this position. The digest is
+/// also one of the identifier, so that no payload can be made that looks like an end.
 pub(super) fn end_before(id: u64, next: u64) -> Vec<u8> {
     let mut end = Vec::with_capacity(END as usize);
     end.extend(MAGIC_OF_END);
@@ -160,7 +168,8 @@ pub(super) fn read_header(bytes: &[u8]) -> Result<SegmentHeader, String> {
     if header[..8] != *MAGIC || digest(48) != Digest::of(&header[..48]) {
         return Err("its header is not one of a log, or is broken".into());
     }
-    let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+    let half = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let version = half(8);
     if version != VERSION {
         return Err(format!("it is of version {version}, and this program knows version {VERSION}"));
     }
@@ -169,5 +178,6 @@ pub(super) fn read_header(bytes: &[u8]) -> Result<SegmentHeader, String> {
         bytes.copy_from_slice(&header[at..at + 8]);
         u64::from_le_bytes(bytes)
     };
-    Ok(SegmentHeader { id: number(16), first: number(24), predecessor: digest(32) })
+    let size = 8 * u64::from(half(12));
+    Ok(SegmentHeader { size, id: number(16), first: number(24), predecessor: digest(32) })
 }

@@ -1,6 +1,6 @@
 //! The applying thread: writes into the database what the log has and the database does not.
 
-use super::unapplied::{Portion, Unapplied};
+use super::unapplied::{Hindrance, Portion, Unapplied};
 use crate::clock;
 use crate::mqtt::charge::Budget;
 use crate::store::StoreError;
@@ -82,7 +82,11 @@ impl Applying {
                     let took = Duration::from_nanos(clock::nanos() - began);
                     self.statistics.apply_time.add(took, 1);
                     database.tidy()?;
-                    let figures = database.figures()?;
+                    let figures = match database.figures() {
+                        // The figures of the time before will do.
+                        Err(StoreError::Busy(_)) => None,
+                        figures => Some(figures?),
+                    };
                     drop(database);
                     self.goes_on();
                     let (mut group, (bytes, since)) = self.unapplied.done(portion, figures);
@@ -94,16 +98,18 @@ impl Applying {
                 Err(refusal @ (StoreError::Full(_) | StoreError::Busy(_))) => refusal,
                 Err(failure) => return Err(failure),
             };
-            // Deletions may make the room that the rest needs.
-            if matches!(refusal, StoreError::Full(_))
-                && let Err(failure @ StoreError::Failed(_)) = database.apply_ahead(&portion.group, self.time)
-            {
-                return Err(failure);
+            let is_full = matches!(refusal, StoreError::Full(_));
+            if is_full {
+                // Deletions may make the room that the rest needs.
+                let ahead = database.apply_ahead(&portion.group, self.time);
+                if let Err(failure @ StoreError::Failed(_)) = ahead {
+                    return Err(failure);
+                }
             }
             drop(database);
-            let why = self.is_hindered(refusal);
+            let hindrance = Hindrance { why: self.is_hindered(refusal), is_full };
             attempts_left -= u32::from(self.unapplied.is_stopping());
-            match self.unapplied.refused(portion, why, RETRY) {
+            match self.unapplied.refused(portion, hindrance, RETRY) {
                 Some(next) if attempts_left > 0 => portion = next,
                 // Nothing may be applied after what was not: the log has it.
                 _ => return Err(StoreError::Failed("the database could not be written at the stop".into())),

@@ -81,7 +81,10 @@ impl LoggedStore {
         let segment_size =
             segment_size(options.size_limit.unwrap_or(u64::MAX).min(space.unwrap_or(u64::MAX)));
         let size_limit = options.size_limit.map(|limit| limit.saturating_sub(MOST_FILES * segment_size));
-        let mut database = Sqlite::open(path, SqliteOptions { durability: options.durability, size_limit })?;
+        // What the log has was acknowledged, so a limit does not keep it from the database. Beyond the
+        // limit there is no room for more.
+        let no_limit = SqliteOptions { durability: options.durability, size_limit: None };
+        let mut database = Sqlite::open(path, no_limit)?;
         let mut mark = database.mark()?;
         let applied = Applied { id: database.log_id()?, position: mark.position, digest: mark.digest };
         let mut group = CommitGroup::default();
@@ -104,6 +107,7 @@ impl LoggedStore {
         if scanned.position() > applied.position {
             apply_whole(&mut database, &mut group, &mark)?;
         }
+        database.limit_size(size_limit)?;
         let log = scanned.open(segment_size, new_id())?;
         if database.log_id()? != Some(log.id()) {
             twice(|| database.set_log_id(log.id()))?;
@@ -135,15 +139,21 @@ impl LoggedStore {
         let moment = self.moment.unwrap_or_else(|| Heartbeat::at(Moment::now(), self.time));
         let next_number = self.next_number.max(highest_number + 1);
         let head = Head {
+            log: self.log.id(),
             position: self.log.position() + 1,
             moment,
             next_number,
             synced: self.log.synced(),
-            log: self.log.id(),
             predecessor: self.log.digest(),
         };
         self.buffer.clear();
         let digest = put(&mut self.buffer, &head, self.time);
+        if u32::try_from(self.buffer.len()).is_err() {
+            return Err(StoreError::Failed(format!(
+                "a commit of {} bytes, and 4 GiB is most",
+                self.buffer.len()
+            )));
+        }
         self.append_or_make_room(digest, room)?;
         if self.options.durability == DurabilityLevel::Commit {
             self.sync_log()?;
@@ -330,7 +340,13 @@ impl Drop for LoggedStore {
 fn apply_whole(database: &mut Sqlite, group: &mut CommitGroup, mark: &Mark) -> Result<(), StoreError> {
     group.seal();
     // The times of frames are file times already.
-    twice(|| database.apply(group, FileTime::default(), mark))?;
+    let applied = twice(|| database.apply(group, FileTime::default(), mark));
+    applied.map_err(|error| match error {
+        StoreError::Full(why) => {
+            StoreError::Full(format!("for what the log has and the database does not: {why}"))
+        }
+        other => other,
+    })?;
     database.tidy()?;
     group.clear();
     Ok(())

@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// The time after which a change is in the database, if the disk can keep up.
 const AGE: Duration = Duration::from_secs(1);
+/// The time that a reader waits for a database that cannot be written, before it says so.
+const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(300) } else { Duration::from_secs(2) };
 
 /// See the module.
 #[derive(Debug)]
@@ -53,11 +55,19 @@ struct State {
     is_wanted: bool,
     is_stopping: bool,
     /// Why the last attempt to apply was refused.
-    hindrance: Option<String>,
+    hindrance: Option<Hindrance>,
     failure: Option<String>,
     figures: Figures,
     /// An empty group with its allocations.
     spare: CommitGroup,
+}
+
+/// Why the database cannot be written for now.
+#[derive(Debug)]
+pub(super) struct Hindrance {
+    pub why: String,
+    /// The database has no room, and is not only locked by another process.
+    pub is_full: bool,
 }
 
 /// Changes for the database.
@@ -146,7 +156,7 @@ impl Unapplied {
             return Ok(());
         }
         let behind = state.bytes + state.taken_bytes;
-        let why = state.hindrance.as_deref().unwrap_or("the disk is slow");
+        let why = state.hindrance.as_ref().map_or("the disk is slow", |hindrance| &hindrance.why);
         Err(StoreError::Behind(format!("{} MiB of the log, {why}", behind >> 20)))
     }
 
@@ -170,7 +180,9 @@ impl Unapplied {
     /// Waits until the database has everything that was added before this call.
     ///
     /// # Errors
-    /// The database failed, or the store is closed.
+    /// - [`StoreError::Behind`]: the database cannot be written for now, and the call can be made
+    ///   again.
+    /// - [`StoreError::Failed`]: the database failed.
     pub(super) fn await_applied(&self) -> Result<(), StoreError> {
         let mut state = self.lock();
         let position = state.changed;
@@ -178,11 +190,18 @@ impl Unapplied {
             state.is_wanted = true;
             self.work.notify_one();
         }
-        while state.applied < position {
+        let is_behind = |state: &mut State| state.applied < position && state.failure.is_none();
+        loop {
+            let waited = self.progress.wait_timeout_while(state, PATIENCE, is_behind);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if state.applied >= position {
+                return Ok(());
+            }
             state.check()?;
-            state = self.progress.wait(state).unwrap_or_else(PoisonError::into_inner);
+            if let Some(hindrance) = &state.hindrance {
+                return Err(StoreError::Behind(hindrance.why.clone()));
+            }
         }
-        Ok(())
     }
 
     /// Looks for the deliveries of a page.
@@ -196,17 +215,17 @@ impl Unapplied {
     /// # Errors
     /// The database or its disk does not report its room.
     pub(super) fn has_room(&self, database: &Mutex<Sqlite>) -> Result<bool, StoreError> {
-        {
-            let state = self.lock();
-            if state.hindrance.is_none() && state.figures.has_room {
-                return Ok(true);
-            }
+        if self.lock().has_room() {
+            return Ok(true);
         }
         if let Ok(mut database) = database.try_lock() {
-            self.measured(database.figures()?);
+            match database.figures() {
+                // The figures of the time before will do.
+                Err(StoreError::Busy(_)) => {}
+                figures => self.measured(figures?),
+            }
         }
-        let state = self.lock();
-        Ok(state.hindrance.is_none() && state.figures.has_room)
+        Ok(self.lock().has_room())
     }
 
     /// Returns the bytes that may be added before there is no room for new messages: as of the last
@@ -274,11 +293,11 @@ impl Unapplied {
 
     /// Records that a portion is in the database. Returns its group to be emptied, and what waits
     /// now as [`Unapplied::add`] does.
-    pub(super) fn done(&self, portion: Portion, figures: Figures) -> (CommitGroup, (u64, Instant)) {
+    pub(super) fn done(&self, portion: Portion, figures: Option<Figures>) -> (CommitGroup, (u64, Instant)) {
         let mut state = self.lock();
         state.taken = None;
         (state.taken_bytes, state.applied) = (0, portion.mark.position);
-        (state.hindrance, state.figures) = (None, figures);
+        (state.hindrance, state.figures) = (None, figures.unwrap_or(state.figures));
         state.taken_since = Instant::NEVER;
         self.progress.notify_all();
         let waiting = state.waiting();
@@ -294,11 +313,9 @@ impl Unapplied {
 
     /// Records why a portion was refused, and adds what has come since: it may free room. Waits for
     /// `pause`. Returns `None` at a stop.
-    pub(super) fn refused(&self, portion: Portion, why: String, pause: Duration) -> Option<Portion> {
+    pub(super) fn refused(&self, portion: Portion, hindrance: Hindrance, pause: Duration) -> Option<Portion> {
         let mut state = self.lock();
-        if state.hindrance.is_none() {
-            state.hindrance = Some(why);
-        }
+        state.hindrance = Some(hindrance);
         let is_on = |state: &mut State| !state.is_stopping;
         let waited = self.work.wait_timeout_while(state, pause, is_on);
         state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -329,6 +346,12 @@ impl Unapplied {
 }
 
 impl State {
+    /// A database that is only locked has room: commits go on in the log.
+    fn has_room(&self) -> bool {
+        let is_full = self.hindrance.as_ref().is_some_and(|hindrance| hindrance.is_full);
+        !is_full && self.figures.has_room
+    }
+
     /// Returns the bytes of the log that wait for the database, and since when.
     fn waiting(&self) -> (u64, Instant) {
         (self.bytes + self.taken_bytes, self.taken_since.min(self.since))

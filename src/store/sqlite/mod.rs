@@ -31,6 +31,7 @@ use directory::{Directory, RESERVE};
 use error::{failed, refused};
 use read::SqliteReader;
 use recover::Recovery;
+use rusqlite::types::Type;
 use rusqlite::{CachedStatement, Connection, OpenFlags, Transaction, TransactionBehavior, params};
 use std::path::Path;
 use std::sync::Arc;
@@ -430,10 +431,10 @@ fn set_up(connection: &mut Connection, options: SqliteOptions) -> rusqlite::Resu
     connection.busy_timeout(BUSY)?;
     connection.set_prepared_statement_cache_capacity(32);
     let synchronous = match options.durability {
-        // The log is forced to the disk before or after the file; what is in the file leaves the
-        // log.
-        DurabilityLevel::Commit | DurabilityLevel::Interval => "FULL",
-        DurabilityLevel::Os | DurabilityLevel::None => "OFF",
+        // What is in the file leaves the log of frames, so a power loss must not take it from the
+        // file, whatever it may take from the end of the log. Nobody waits for this.
+        DurabilityLevel::Commit | DurabilityLevel::Interval | DurabilityLevel::Os => "FULL",
+        DurabilityLevel::None => "OFF",
     };
     connection.execute_batch(&format!(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; \
@@ -464,21 +465,42 @@ fn write_mark(connection: &Connection, mark: &Mark) -> rusqlite::Result<()> {
     let [low, high] = mark.digest.halves();
     let sql = "INSERT INTO meta VALUES \
         ('position', ?1), ('digest_low', ?2), ('digest_high', ?3), ('next_number', ?4), \
-        ('heartbeat_ms', ?5), ('wall_ms', ?6), ('boot_id', ?7), ('boot_ms', ?8) \
+        ('heartbeat_ms', ?5), ('wall_ms', ?6), ('boot_id', ?7), ('boot_ms', ?8), ('mark_check', ?9) \
         ON CONFLICT DO UPDATE SET value = excluded.value";
     let Mark { position, next_number, .. } = *mark;
-    let values = [position, low, high, next_number, file_millis, unix_millis, boot.id, boot.millis];
+    let check = check_of(position, mark.digest, next_number);
+    let values = [position, low, high, next_number, file_millis, unix_millis, boot.id, boot.millis, check];
     connection.prepare_cached(sql)?.execute(values.map(|value| value as i64)).map(drop)
 }
 
+/// Returns a checksum of a mark. SQLite has none, and frames that a wrong position leaves out would be
+/// lost in silence.
+fn check_of(position: u64, digest: Digest, next_number: u64) -> u64 {
+    let [low, high] = digest.halves();
+    Digest::of(&[position, low, high, next_number].map(u64::to_le_bytes).concat()).halves()[0]
+}
+
+/// Reads the mark in one statement, so that it is of one moment.
 fn read_mark(connection: &Connection) -> rusqlite::Result<Mark> {
-    let digest = [meta(connection, "digest_low")?, meta(connection, "digest_high")?];
-    Ok(Mark {
-        position: meta(connection, "position")?,
-        digest: Digest::from_halves(digest),
-        moment: read_heartbeat(connection)?.unwrap_or_default(),
-        next_number: meta(connection, "next_number")?,
-    })
+    let sql = "SELECT \
+        ifnull((SELECT value FROM meta WHERE name = 'position'), 0), \
+        ifnull((SELECT value FROM meta WHERE name = 'digest_low'), 0), \
+        ifnull((SELECT value FROM meta WHERE name = 'digest_high'), 0), \
+        ifnull((SELECT value FROM meta WHERE name = 'next_number'), 0), \
+        (SELECT value FROM meta WHERE name = 'mark_check'), \
+        EXISTS (SELECT 1 FROM meta WHERE name = 'position')";
+    let mark = connection.query_row(sql, [], |row| {
+        let digest = Digest::from_halves([row::number(row, 1)?, row::number(row, 2)?]);
+        let (position, next_number) = (row::number(row, 0)?, row::number(row, 3)?);
+        let check = row.get::<_, Option<i64>>(4)?.map(|check| check as u64);
+        let has_position: bool = row.get(5)?;
+        if (has_position || check.is_some()) && check != Some(check_of(position, digest, next_number)) {
+            let why = "the position in the log is broken: put a backup in place of the database";
+            return Err(rusqlite::Error::FromSqlConversionFailure(0, Type::Integer, why.into()));
+        }
+        Ok(Mark { position, digest, next_number, moment: Heartbeat::default() })
+    })?;
+    Ok(Mark { moment: read_heartbeat(connection)?.unwrap_or_default(), ..mark })
 }
 
 /// Returns a number of the file's own; 0 if it has none by this name.
@@ -502,9 +524,10 @@ fn read_heartbeat(connection: &Connection) -> rusqlite::Result<Option<Heartbeat>
     })
 }
 
+/// Copies a body. A copy that is there already, from an attempt before, is replaced by the same.
 fn copy_body(connection: &Connection, copy: &BodyCopy) -> rusqlite::Result<()> {
     let mut insert: CachedStatement<'_> = connection.prepare_cached(
-        "INSERT INTO body SELECT ?2, size, expires_ms, recorded_ms, qos, retain, topic, properties, payload, \
+        "INSERT OR REPLACE INTO body SELECT ?2, size, expires_ms, recorded_ms, qos, retain, topic, properties, payload, \
          publisher FROM body WHERE number = ?1",
     )?;
     insert.execute([copy.from.0 as i64, copy.to.0 as i64])?;

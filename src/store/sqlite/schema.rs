@@ -15,7 +15,7 @@
 //! | 7 | `letter`: stored dead letters |
 //! | 8 | `owner_client`, `owner_listener` (`retained`, `delayed`): the client whose limits count |
 //! | 9 | `session.mount_point`: the mount point behind which the client came last |
-//! | 10 | a log beside the file: `log`, `position`, `digest_low`, `digest_high` in `meta` |
+//! | 10 | a log beside the file: `log`, `position`, `digest_low`, `digest_high`, `mark_check` in `meta` |
 //!
 //! Every look-up is by primary key. Data that would need another index is read completely, once, at
 //! the start. A number is never used twice, so no table needs AUTOINCREMENT with its extra table.

@@ -3,14 +3,14 @@
 use super::*;
 use crate::mqtt::charge::Charge;
 use crate::mqtt::owner::Owner;
-use crate::mqtt::packet::QoS;
+use crate::mqtt::packet::{PacketId, QoS};
 use crate::mqtt::will::Will;
 use crate::persistence::records::{
     BodyNumber, DelayedNumber, EntryNumber, Record, RecoveredBody, RetainedRecord, SessionKey, SessionState,
     StoredAccess, StoredDelayed, StoredSession,
 };
-use crate::store::sqlite::inspect::StoreInspection;
 use crate::store::StoreReader;
+use crate::store::sqlite::inspect::StoreInspection;
 use crate::store::tests::{body, entry, letter, message, session};
 use crate::time::Instant;
 use std::ops::{Deref, DerefMut};
@@ -301,6 +301,56 @@ fn sessions_of_version_8_have_no_mount_point_and_new_ones_have_theirs() {
 }
 
 #[test]
+fn a_store_of_version_9_has_no_log_and_begins_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let old = Connection::open(directory::database_in(directory.path())).unwrap();
+    old.execute_batch(include_str!("tests/version_9.sql")).unwrap();
+    drop(old);
+    let mut store = open(directory.path()).unwrap();
+    assert_eq!((store.log_id().unwrap(), store.mark.position, store.mark.next_number), (None, 0, 100));
+    store.set_log_id(7).unwrap();
+    let now = Moment { monotonic: Instant::from_millis(5), unix_millis: 1_700_000_010_000, boot: None };
+    assert_eq!(store.recover(now, Duration::ZERO).unwrap().sessions.len(), 2);
+    drop(store);
+    let store = open(directory.path()).unwrap();
+    assert_eq!((store.log_id().unwrap(), store.mark.position, store.mark.next_number), (Some(7), 1, 100));
+}
+
+/// The broker that is out of room tries the group again later, with more folded into it.
+#[test]
+fn an_identifier_that_comes_back_after_its_deletion_went_ahead_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = open(directory.path()).unwrap();
+    store.recover(Moment::now(), Duration::ZERO).unwrap();
+    let (key, packet_id) = (SessionKey(1), PacketId::new(9).unwrap());
+    let begun = Record::Incoming { session: key, packet_id };
+    commit(&mut store, vec![Record::Session(Box::new(session(1, "c"))), begun.clone()]);
+    let mut refused = group([Record::IncomingDone { session: key, packet_id }]);
+    let time = store.time();
+    store.apply_ahead(&refused, time).unwrap();
+    refused.absorb(&mut group([begun]), 1);
+    store.commit(&refused).unwrap();
+    let recovered = store.recover(Moment::now(), Duration::ZERO).unwrap();
+    assert_eq!(recovered.sessions[0].incoming, [packet_id]);
+}
+
+#[test]
+fn bodies_that_are_copied_twice_are_copied_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = open(directory.path()).unwrap();
+    store.recover(Moment::now(), Duration::ZERO).unwrap();
+    let records = [body(3, message("t", Instant::NEVER, b"x")), Record::Entry(Box::new(entry(4, 1, 3)))];
+    commit(&mut store, [Record::Session(Box::new(session(1, "c")))].into_iter().chain(records).collect());
+    let copy = BodyCopy { from: BodyNumber(3), to: BodyNumber(6), entries: vec![EntryNumber(4)] };
+    let mark = store.mark;
+    for _ in 0..2 {
+        store.apply_copies(std::slice::from_ref(&copy), &mark).unwrap();
+    }
+    let read = store.reader().entries(&[(EntryNumber(4), BodyNumber(6))]).unwrap();
+    assert_eq!(read[0].message.payload(), b"x");
+}
+
+#[test]
 fn a_store_of_version_1_opens_with_all_that_it_holds() {
     let directory = tempfile::tempdir().unwrap();
     let old = Connection::open(directory::database_in(directory.path())).unwrap();
@@ -386,7 +436,8 @@ fn a_value_that_no_broker_wrote_is_refused_by_its_column() {
     store.commit(&group).unwrap();
     store.connection.execute("UPDATE retained SET qos = 9", []).unwrap();
     drop(store);
-    let refusal = open(directory.path()).unwrap().recover(Moment::now(), Duration::ZERO).unwrap_err().to_string();
+    let refusal =
+        open(directory.path()).unwrap().recover(Moment::now(), Duration::ZERO).unwrap_err().to_string();
     assert!(refusal.contains("index: 2") && refusal.contains("9 is no lawful value"), "{refusal}");
 }
 
@@ -516,14 +567,15 @@ fn in_a_full_file_acknowledgements_go_ahead_of_a_group_that_does_not_fit() {
     let acknowledged = |n| [Record::EntryAcknowledged(EntryNumber(n)), Record::BodyReleased(BodyNumber(n))];
     let mut stuck = group((next..next + 40).flat_map(sixty).chain((10..30).flat_map(acknowledged)));
     assert!(matches!(store.commit(&stuck), Err(StoreError::Full(_))));
-    store.apply_ahead(&stuck, store.time()).expect("it needs no room");
+    let time = store.time();
+    store.apply_ahead(&stuck, time).expect("it needs no room");
     let kept = |store: &mut Applied| {
         store.recover(Moment::now(), Duration::ZERO).unwrap().sessions[0].entries.len() as u64
     };
     assert_eq!(kept(&mut store), next - 30, "twenty are gone, and none has come");
     stuck.went_ahead();
     assert!(!stuck.has_ahead() && stuck.len() == 80);
-    store.database.apply_ahead(&group((30..next).flat_map(acknowledged))).expect("it needs no room");
+    store.apply_ahead(&group((30..next).flat_map(acknowledged)), time).expect("it needs no room");
     store.commit(&stuck).expect("now it fits");
     assert_eq!(kept(&mut store), 40);
 }

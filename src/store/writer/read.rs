@@ -9,7 +9,7 @@ use crate::shard::turn::effects::DelayedRequest;
 use crate::store::statistics::StoreStatistics;
 use crate::store::{StoreError, StoreReader};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use tracing::warn;
 
@@ -42,19 +42,23 @@ pub(super) enum PageRead {
     Stop,
 }
 
-/// Serves requests until [`PageRead::Stop`] or a failure.
+/// Serves requests until [`PageRead::Stop`] or a failure. Once `is_stopping` is set, no request waits
+/// for another process any more.
 pub(super) fn run(
     mut reader: Box<dyn StoreReader>,
     requests: &Receiver<PageRead>,
     on: &impl Fn(WriterNotice),
     statistics: &StoreStatistics,
     budget: &Budget,
+    is_stopping: &AtomicBool,
 ) {
+    let is_stopping = || is_stopping.load(Ordering::Relaxed);
     for request in requests {
         let notice = match request {
-            PageRead::Page(request) => page(&mut *reader, request, statistics),
+            PageRead::Page(request) => page(&mut *reader, request, statistics, is_stopping),
             PageRead::Delayed { shard, request } => {
-                let delayed = patiently(|| reader.delayed(request.from, request.until, request.most));
+                let delayed =
+                    patiently(is_stopping, || reader.delayed(request.from, request.until, request.most));
                 delayed.map(|delayed| WriterNotice::Delayed { shard, request, delayed })
             }
             PageRead::Beat(pulse) => {
@@ -67,16 +71,28 @@ pub(super) fn run(
         budget.report();
         match notice {
             Ok(notice) => on(notice),
+            Err(StoreError::Busy(_) | StoreError::Behind(_)) => return,
             Err(error) => return on(WriterNotice::Failed(error)),
         }
     }
 }
 
-/// Repeats `attempt` while another process has the store locked even for readers. Each attempt
-/// waits by itself.
-fn patiently<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
+/// Repeats `attempt` while another process has the database locked, or while the database cannot
+/// take what is to be read. Each attempt waits by itself. Gives up only at a stop.
+fn patiently<T>(
+    is_stopping: impl Fn() -> bool,
+    mut attempt: impl FnMut() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
     loop {
         match attempt() {
+            refusal @ Err(StoreError::Busy(_) | StoreError::Behind(_)) if is_stopping() => return refusal,
+            Err(StoreError::Behind(why)) => {
+                warn!(
+                    event = "store.reads_wait",
+                    why,
+                    "the database cannot take what is to be read from it: delayed messages and long queues wait"
+                );
+            }
             Err(StoreError::Busy(why)) => {
                 warn!(
                     event = "store.reads_locked",
@@ -92,9 +108,10 @@ fn page(
     reader: &mut dyn StoreReader,
     request: StorePageRequest,
     statistics: &StoreStatistics,
+    is_stopping: impl Fn() -> bool,
 ) -> Result<WriterNotice, StoreError> {
     let StorePageRequest { shard, session, wanted } = request;
-    let entries = patiently(|| reader.entries(&wanted))?;
+    let entries = patiently(is_stopping, || reader.entries(&wanted))?;
     statistics.read.fetch_add(entries.len() as u64, Ordering::Relaxed);
     Ok(WriterNotice::Page { shard, session, wanted, entries })
 }

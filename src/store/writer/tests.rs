@@ -415,3 +415,29 @@ fn acknowledgements_are_kept_though_the_group_that_they_are_in_never_fits() {
     }
     writer.stop();
 }
+
+#[test]
+fn a_stop_does_not_wait_for_a_page_that_another_process_keeps_locked() {
+    let faults = Faults::default();
+    let mut store = Faulty::new(Box::new(Memory::default()), faults.clone());
+    store.recover(Moment::now(), Duration::ZERO).unwrap();
+    let (told, notices) = mpsc::channel();
+    let writer =
+        Writer::start(Box::new(store), WriterOptions::default(), budget(), move |n| told.send(n).unwrap())
+            .unwrap();
+    // More often than the reading thread can ask before the stop.
+    (0..1_000_000).for_each(|nth| faults.plan(Call::ReadEntries, nth, Fault::Busy));
+    let session = SessionToken { slot: 0, generation: 0 };
+    writer.to_store().read(StorePageRequest {
+        shard: 0,
+        session,
+        wanted: vec![(EntryNumber(2), BodyNumber(2))],
+    });
+    while faults.count(Call::ReadEntries) == 0 {
+        std::thread::yield_now();
+    }
+    writer.stop();
+    let is_bad =
+        |notice: &WriterNotice| matches!(notice, WriterNotice::Failed(_) | WriterNotice::Page { .. });
+    assert!(!notices.try_iter().any(|notice| is_bad(&notice)));
+}
