@@ -173,7 +173,11 @@ impl LoggedStore {
             Err(StoreError::Full(_)) => {}
             other => return other,
         }
-        self.log.free_up_to(self.unapplied.applied())?;
+        let applied = self.unapplied.applied();
+        self.log.free_up_to(applied)?;
+        // The file that is full is free as soon as the log has left it, and is the reserve again.
+        let is_left_free = applied == self.log.position();
+        let room = if is_left_free { Room::WithReserve } else { room };
         let appended = self.log.append(&self.buffer, digest, room);
         if matches!(appended, Err(StoreError::Full(_)))
             && let Ok(mut database) = self.database.try_lock()
