@@ -162,6 +162,7 @@ impl Durability {
         self.stopping = true;
         if let Some(write_buffer) = self.write_buffer() {
             write_buffer.set_eager(true);
+            write_buffer.give_up_unread();
         }
     }
 
@@ -343,6 +344,24 @@ impl Durability {
         match stored.write_buffer.pending() {
             Some(lsn) => stored.pages.push_back((lsn, request)),
             None => effects.pages.push(request),
+        }
+    }
+
+    /// Requests the topics of dropped messages that are in the store alone. Gives them up if memory or
+    /// disk is short, because the rows take both, or if the broker stops.
+    pub(crate) fn read_topics(&mut self, is_short: bool, effects: &mut Effects) {
+        let Some(write_buffer) = self.write_buffer() else { return };
+        if is_short || self.stopping {
+            write_buffer.give_up_unread();
+        } else if let Some(wanted) = write_buffer.begin_unread_page() {
+            self.read_back(PageRequest { session: PageRequest::OF_DROPS, wanted }, effects);
+        }
+    }
+
+    /// Notes that the topics came.
+    pub(crate) fn topics_came(&self) {
+        if let Some(write_buffer) = self.write_buffer() {
+            write_buffer.end_unread_page();
         }
     }
 
