@@ -2,6 +2,7 @@
 
 use super::access::Caller;
 use super::audit::AuditLog;
+use super::caller_places::{CallerPlace, CallerPlaces};
 use super::credentials::Credentials;
 use super::credentials::file::CredentialFile;
 use super::failed::Failed;
@@ -13,7 +14,6 @@ use super::metrics::requests::RequestCounts;
 use super::names::ProcessTag;
 use super::recent::RecentFigures;
 use super::recent::history::History;
-use super::stream_places::{StreamPlace, StreamPlaces};
 use super::terms::AdminTerms;
 use super::timeline::Timeline;
 use super::traces::Traces;
@@ -64,7 +64,7 @@ pub(super) struct AdminState {
     recent: RecentFigures,
     history: History,
     timeline: Timeline,
-    streams: StreamPlaces,
+    streams: CallerPlaces,
     /// Notified once, when the broker has started.
     has_started: Notify,
     /// The turns of each shard, and of the retained messages as the last.
@@ -73,8 +73,7 @@ pub(super) struct AdminState {
     waiting: Semaphore,
     /// Searches of all sessions.
     searches: OneAtATime,
-    /// One permit for each request that publishes.
-    publishing: Arc<Semaphore>,
+    publishing: CallerPlaces,
     /// Hashes of passwords.
     passwords: OneAtATime,
     /// Changes and long reads of files about clients.
@@ -101,6 +100,9 @@ const SEARCHES: usize = 8;
 /// Time for the look at the machine and the files. A disk that hangs may take for ever.
 const CHECKS: Duration = Duration::from_secs(5);
 
+/// Live streams at once.
+const STREAMS: usize = 32;
+
 /// Requests that may publish at once. Each has a body of 1 MiB at most.
 const PUBLISHING: usize = 64;
 
@@ -124,7 +126,7 @@ pub(super) struct CallerTurn {
 
 /// The place of a request that publishes.
 pub(super) struct PublishPlace {
-    _permit: OwnedSemaphorePermit,
+    _place: CallerPlace,
 }
 
 /// The turn of one caller to ask a shard, or to read the retained messages.
@@ -210,11 +212,11 @@ impl AdminState {
             recent: RecentFigures::default(),
             history: History::default(),
             timeline: Timeline::default(),
-            streams: StreamPlaces::default(),
+            streams: CallerPlaces::new("live streams", STREAMS),
             has_started: Notify::new(),
             turns,
             waiting: Semaphore::new(WAITING),
-            publishing: Arc::new(Semaphore::new(PUBLISHING)),
+            publishing: CallerPlaces::new("requests that publish", PUBLISHING),
             searches: OneAtATime::new(SEARCHES),
             passwords: OneAtATime::new(PASSWORDS),
             files: OneAtATime::new(FILES),
@@ -374,8 +376,11 @@ impl AdminState {
         &self.timeline
     }
 
-    /// Returns the place of one live stream of a caller; `None` if too many are open.
-    pub(super) fn stream_place(&self, caller: &Caller) -> Option<StreamPlace> {
+    /// Returns the place of one live stream of a caller.
+    ///
+    /// # Errors
+    /// Too many are open.
+    pub(super) fn stream_place(&self, caller: &Caller) -> Result<CallerPlace, Failed> {
         self.streams.take(caller.clone())
     }
 
@@ -417,10 +422,12 @@ impl AdminState {
         self.searches.turn().await
     }
 
-    /// Returns a place to publish; `None` if too many publish already.
-    pub(super) fn publish_place(&self) -> Option<PublishPlace> {
-        let permit = Arc::clone(&self.publishing).try_acquire_owned().ok()?;
-        Some(PublishPlace { _permit: permit })
+    /// Returns a place of a caller to publish.
+    ///
+    /// # Errors
+    /// Too many requests publish already.
+    pub(super) fn publish_place(&self, caller: &Caller) -> Result<PublishPlace, Failed> {
+        self.publishing.take(caller.clone()).map(|place| PublishPlace { _place: place })
     }
 
     /// Waits for the turn to hash a password. Returns `None` if too many wait already.

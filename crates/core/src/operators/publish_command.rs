@@ -10,7 +10,9 @@ use crate::time::Instant;
 use std::sync::Arc;
 
 pub use crate::shard::control::NotPublished;
-pub use crate::shard::features::unanswered::{PublicationAnswer, PublicationNumber};
+pub use crate::shard::features::unanswered::{
+    PublicationAnswer, PublicationNumber, TooManyUnanswered, UNANSWERED, UNANSWERED_OF_ONE,
+};
 
 /// Publishes a message. The answer is reported later, with the returned number. A clone shares the
 /// packet, because a shard that is busy is asked again every few milliseconds.

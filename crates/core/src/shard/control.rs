@@ -26,6 +26,7 @@ use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::view::ShardView;
 use crate::time::Instant;
+use std::sync::Arc;
 
 pub(crate) use crate::shard::delivery::fans::MatchExtent;
 pub use crate::shard::delivery::operator_publish::NotPublished;
@@ -237,7 +238,7 @@ impl ShardControl<'_> {
     pub(crate) fn publish(
         &mut self,
         publish: &Publish<'_>,
-        publisher: &str,
+        publisher: &Arc<str>,
     ) -> Result<PublicationNumber, NotPublished> {
         self.shard.publish_for_operator(self.now, publish, publisher)
     }

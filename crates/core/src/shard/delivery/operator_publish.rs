@@ -14,16 +14,18 @@ use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin
 use crate::shard::delivery::publication::{Publication, expires};
 use crate::shard::delivery::publish::{TOO_LARGE, is_too_large, message_bytes, refused_as, refused_for_want};
 use crate::shard::features::delayed::is_delayed;
-use crate::shard::features::unanswered::PublicationNumber;
+use crate::shard::features::unanswered::{PublicationNumber, TooManyUnanswered};
 use crate::shard::peers::peer_batch::ReportTo;
 use crate::time::Instant;
+use std::sync::Arc;
 
 /// The reason why a message of an operator is not published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotPublished {
-    /// Other work must be complete first, or too many messages wait for their answers. Nothing
-    /// happened.
+    /// Other work must be complete first. Nothing happened.
     Busy,
+    /// Too many messages wait for their answers. Nothing happened.
+    TooMany(TooManyUnanswered),
     /// A client would get this reason code. The drop is counted under its cause.
     Refused(ReasonCode, DropReason),
 }
@@ -39,14 +41,14 @@ impl Shard {
         &mut self,
         now: Instant,
         publish: &Publish<'_>,
-        publisher: &str,
+        publisher: &Arc<str>,
     ) -> Result<PublicationNumber, NotPublished> {
         let core = &mut self.core;
         // A client's PUBLISH waits for the same.
         if self.fans.blocks_publishes() || core.peers.is_any_full() || core.durability.is_stopping() {
             return Err(NotPublished::Busy);
         }
-        let number = core.unanswered.next().ok_or(NotPublished::Busy)?;
+        let number = core.unanswered.next(publisher).map_err(NotPublished::TooMany)?;
         let topic = publish.topic;
         let mut audit = AuditTag::NONE;
         if core.tracer.is_on() {
@@ -70,7 +72,7 @@ struct OperatorPublish<'a> {
     now: Instant,
     number: PublicationNumber,
     publish: &'a Publish<'a>,
-    publisher: &'a str,
+    publisher: &'a Arc<str>,
     audit: AuditTag,
 }
 
@@ -86,7 +88,7 @@ impl OperatorPublish<'_> {
     /// # Errors
     /// The reason code of the refusal, and its cause.
     fn keep(&self, shard: &mut Shard) -> Result<(), (ReasonCode, DropReason)> {
-        let OperatorPublish { now, number, publish, .. } = *self;
+        let OperatorPublish { now, number, publish, publisher, .. } = *self;
         let bytes = message_bytes(publish, publish.topic);
         if is_too_large(publish, &shard.core) {
             return Err(TOO_LARGE);
@@ -96,7 +98,7 @@ impl OperatorPublish<'_> {
         shard.delayed.keep(now, None, publish, publish.topic, &mut shard.core)?;
         let core = &mut shard.core;
         let gates = core.durability.gate_publisher(self.gate(), None);
-        core.unanswered.wait(number, (gates, Outcome::Taken), None, &mut core.effects);
+        core.unanswered.wait((number, publisher), (gates, Outcome::Taken), None, &mut core.effects);
         Ok(())
     }
 
@@ -177,7 +179,7 @@ impl OperatorPublish<'_> {
                 }
             }
         };
-        core.unanswered.wait(number, (gates, outcome), reason, &mut core.effects);
+        core.unanswered.wait((number, self.publisher), (gates, outcome), reason, &mut core.effects);
         Ok(())
     }
 }
