@@ -86,7 +86,9 @@ impl From<NotEdited> for Failed {
             NotEdited::NoEntry => conflict(ProblemKind::NoSuchEntry, &why),
             NotEdited::OtherVersion => conflict(ProblemKind::OtherVersion, &why),
             NotEdited::NoFile(_) => conflict(ProblemKind::NoFile, &why),
-            NotEdited::Hangs(NotRead::Late(..)) => conflict(ProblemKind::Unconfirmed, &why),
+            NotEdited::NotSynced(_) | NotEdited::Hangs(NotRead::Late(..)) => {
+                conflict(ProblemKind::Unconfirmed, &why)
+            }
             // Nothing has begun.
             NotEdited::Hangs(NotRead::Busy(_) | NotRead::NoThread(_)) => Failed::Busy,
             NotEdited::NotWritten(_) | NotEdited::Missing(_) | NotEdited::NotRead(_) => {

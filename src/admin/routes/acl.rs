@@ -11,7 +11,7 @@ use crate::admin::problem_kind::ProblemKind;
 use crate::admin::request::{Asker, note_of, read_body};
 use crate::admin::state::State;
 use crate::auth::password::file::Fingerprint;
-use crate::broker::file_edits::{ClientFile, NotEdited};
+use crate::broker::file_edits::{ClientFile, ClientFileKind, NotEdited};
 use crate::broker::reload::ReloadMode;
 use actix_web::HttpRequest;
 use actix_web::HttpResponse;
@@ -34,7 +34,16 @@ pub(crate) struct AclParameters {
     /// The `version` of the text that was changed. 412 if the file has another one. The header
     /// `If-Match` does the same.
     version: Option<String>,
+    /// The name of a listener with an `acl_file` of its own. Without it, `acl.file` is meant.
+    listener: Option<String>,
     note: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AclFileParameters {
+    /// The name of a listener with an `acl_file` of its own. Without it, `acl.file` is meant.
+    listener: Option<String>,
 }
 
 /// The text of the file.
@@ -69,8 +78,9 @@ pub(crate) struct AclChanged {
 }
 
 /// Returns the text of the file.
-pub(crate) async fn show(state: State) -> Result<HttpResponse, Failed> {
-    let read = content(&state, ClientFile::Acl).await?;
+pub(crate) async fn show(asked: Query<AclFileParameters>, state: State) -> Result<HttpResponse, Failed> {
+    let AclFileParameters { listener } = asked.into_inner();
+    let read = content(&state, ClientFile { kind: ClientFileKind::Acl, listener }).await?;
     let text = String::from_utf8(read.content.to_vec());
     let unusable = |_| Failed::Conflict(ProblemKind::FileUnusable, "the file is not UTF-8 text".to_owned());
     let (text, version) = (text.map_err(unusable)?, version_of(&read.version));
@@ -87,7 +97,7 @@ pub(crate) async fn set(
     asked: Query<AclParameters>,
     state: State,
 ) -> JsonAnswer<AclChanged> {
-    let AclParameters { dry_run, version, note } = asked.into_inner();
+    let AclParameters { dry_run, version, listener, note } = asked.into_inner();
     let (note, mode) = (note_of(note)?, read_dry_run(dry_run.as_deref())?);
     let AclOrder { text } = read_body(&body, r#"{"text": "topic read a\n"}"#)?;
     let of_header = || {
@@ -101,8 +111,10 @@ pub(crate) async fn set(
         _ => Ok(Zeroizing::new(text.into_bytes())),
     };
     let (action, target) = ("set_acl", "acl.file".to_owned());
-    let arguments = arguments(&[Some(("bytes", bytes.to_string())), note_parameter(&note)]);
-    let what = FileAction { file: ClientFile::Acl, mode, needed: Scope::Admin, action, target, arguments };
+    let of = listener.clone().map(|listener| ("listener", listener));
+    let arguments = arguments(&[Some(("bytes", bytes.to_string())), of, note_parameter(&note)]);
+    let file = ClientFile { kind: ClientFileKind::Acl, listener };
+    let what = FileAction { file, mode, needed: Scope::Admin, action, target, arguments };
     let edited = edit(&state, &caller, what, Box::new(change)).await?;
     let version = version_of(&edited.version);
     Ok(Json(AclChanged { dry_run: mode == ReloadMode::Check, changed: edited.is_changed, version }))

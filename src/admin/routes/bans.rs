@@ -14,7 +14,7 @@ use crate::admin::request::{
 };
 use crate::admin::state::State;
 use crate::auth::ban_file::BanLine;
-use crate::broker::file_edits::{ClientFile, NotEdited};
+use crate::broker::file_edits::{ClientFile, ClientFileKind, NotEdited};
 use crate::broker::reload::ReloadMode;
 use crate::clock::unix_millis;
 use actix_web::web::{Bytes, Json, Query};
@@ -118,7 +118,7 @@ impl BanKind {
 pub(crate) async fn list(asked: Query<BanParameters>, state: State) -> JsonAnswer<Bans> {
     let BanParameters { limit, cursor } = asked.into_inner();
     let (limit, from) = (limit_of(limit, 100, PAGE)?, place_of::<usize>(cursor.as_deref())?);
-    let read = content(&state, ClientFile::Bans).await?;
+    let read = content(&state, ClientFile::of_broker(ClientFileKind::Bans)).await?;
     let text = String::from_utf8_lossy(&read.content);
     let mut lines =
         text.lines().enumerate().skip(from).filter_map(|(at, line)| Some((at, BanLine::of(line)?)));
@@ -191,7 +191,8 @@ async fn change(
         Ok(Zeroizing::new(new.into_bytes()))
     };
     let arguments = arguments(&[note_parameter(note)]);
-    let (file, mode, needed) = (ClientFile::Bans, ReloadMode::Apply, Scope::Operator);
+    let file = ClientFile::of_broker(ClientFileKind::Bans);
+    let (mode, needed) = (ReloadMode::Apply, Scope::Operator);
     let what = FileAction { file, mode, needed, action, target, arguments };
     let edited = edit(state, caller, what, Box::new(change)).await?;
     Ok(Json(BansChanged { disconnected: Disconnected::of(&edited.disconnected) }))

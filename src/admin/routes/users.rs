@@ -1,4 +1,4 @@
-//! /api/v1/users: the users of clients in `auth.password_file`.
+//! /api/v1/users: the users of clients in `auth.password_file`, and in the files of single listeners.
 
 use super::config::Disconnected;
 use super::json_answer::JsonAnswer;
@@ -8,13 +8,13 @@ use crate::admin::client_files::{FileAction, content, edit};
 use crate::admin::commands::note_parameter;
 use crate::admin::failed::Failed;
 use crate::admin::problem_kind::ProblemKind;
-use crate::admin::request::{Asker, NoteParameters, limit_of, read_body};
+use crate::admin::request::{Asker, limit_of, note_of, read_body};
 use crate::admin::state::State;
 use crate::auth::passwd::edit::PasswordLines;
 use crate::auth::passwd::{HashChoice, hash_as, is_user_name};
 use crate::auth::password::PasswordFile;
 use crate::auth::password::hash::HashKind;
-use crate::broker::file_edits::{ClientFile, NotEdited};
+use crate::broker::file_edits::{ClientFile, ClientFileKind, NotEdited};
 use crate::broker::reload::ReloadMode;
 use actix_web::web::{self, Bytes, Json, Path, Query};
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,26 @@ pub(crate) struct UserParameters {
     #[schema(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<usize>,
     cursor: Option<String>,
+    /// The name of a listener with a `password_file` of its own. Without it, `auth.password_file` is
+    /// meant.
+    listener: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OneUserParameters {
+    /// The name of a listener with a `password_file` of its own. Without it, `auth.password_file` is
+    /// meant.
+    listener: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UserChangeParameters {
+    /// The name of a listener with a `password_file` of its own. Without it, `auth.password_file` is
+    /// meant.
+    listener: Option<String>,
+    note: Option<String>,
 }
 
 /// The users in the file, by name.
@@ -97,9 +117,9 @@ pub(crate) struct UserChanged {
 
 /// Lists the users in pages.
 pub(crate) async fn list(asked: Query<UserParameters>, state: State) -> JsonAnswer<Users> {
-    let UserParameters { limit, cursor } = asked.into_inner();
+    let UserParameters { limit, cursor, listener } = asked.into_inner();
     let limit = limit_of(limit, 100, PAGE)?;
-    let (path, in_force, mut users) = all(&state).await?;
+    let (path, in_force, mut users) = all(&state, listener).await?;
     let count = users.len();
     users.retain(|user| cursor.as_ref().is_none_or(|cursor| user.name > *cursor));
     let more = users.len() > limit;
@@ -109,20 +129,24 @@ pub(crate) async fn list(asked: Query<UserParameters>, state: State) -> JsonAnsw
 }
 
 /// Returns one user.
-pub(crate) async fn one(name: Path<String>, state: State) -> JsonAnswer<UserRow> {
-    let (_, _, users) = all(&state).await?;
+pub(crate) async fn one(
+    name: Path<String>,
+    asked: Query<OneUserParameters>,
+    state: State,
+) -> JsonAnswer<UserRow> {
+    let (_, _, users) = all(&state, asked.into_inner().listener).await?;
     users.into_iter().find(|user| user.name == **name).map(Json).ok_or_else(no_such_user)
 }
 
 fn no_such_user() -> Failed {
-    Failed::Conflict(ProblemKind::NoSuchEntry, "there is no such user in auth.password_file".to_owned())
+    Failed::Conflict(ProblemKind::NoSuchEntry, "there is no such user in the file".to_owned())
 }
 
 /// Returns the path of the file, if it is in force, and its users by name. A long file is read on
 /// another thread.
-async fn all(state: &State) -> Result<(PathBuf, bool, Vec<UserRow>), Failed> {
+async fn all(state: &State, listener: Option<String>) -> Result<(PathBuf, bool, Vec<UserRow>), Failed> {
     let turn = state.file_turn().await.ok_or(Failed::Busy)?;
-    let read = content(state, ClientFile::Passwords).await?;
+    let read = content(state, ClientFile { kind: ClientFileKind::Passwords, listener }).await?;
     let parse = move || {
         // One at a time, also if callers go, because the file may have a million users.
         let _turn = turn;
@@ -149,10 +173,11 @@ pub(crate) async fn set(
     caller: Asker,
     name: Path<String>,
     body: Bytes,
-    asked: Query<NoteParameters>,
+    asked: Query<UserChangeParameters>,
     state: State,
 ) -> JsonAnswer<UserChanged> {
-    let note = asked.into_inner().note()?;
+    let UserChangeParameters { listener, note } = asked.into_inner();
+    let note = note_of(note)?;
     let UserOrder { password, hash } = read_body(&body, r#"{"password": "sesame"}"#)?;
     let (password, name) = (Zeroizing::new(password), checked(name)?);
     let choice = match hash {
@@ -176,7 +201,7 @@ pub(crate) async fn set(
         seen.store(lines.set(&user, &hash), Ordering::Relaxed);
         Ok(text_of(&lines))
     };
-    let edited = edit(&state, &caller, action("set_user", name, &note), Box::new(change)).await?;
+    let edited = edit(&state, &caller, action("set_user", name, listener, &note), Box::new(change)).await?;
     let disconnected = Disconnected::of(&edited.disconnected);
     Ok(Json(UserChanged { added: added.load(Ordering::Relaxed), disconnected }))
 }
@@ -185,17 +210,19 @@ pub(crate) async fn set(
 pub(crate) async fn remove(
     caller: Asker,
     name: Path<String>,
-    asked: Query<NoteParameters>,
+    asked: Query<UserChangeParameters>,
     state: State,
 ) -> JsonAnswer<UserChanged> {
-    let note = asked.into_inner().note()?;
+    let UserChangeParameters { listener, note } = asked.into_inner();
+    let note = note_of(note)?;
     let name = name.into_inner();
     let user = name.clone();
     let change = move |content: &[u8]| {
         let mut lines = PasswordLines::parse(FilePath::new(FILE), content)?;
         if lines.remove(&user) { Ok(text_of(&lines)) } else { Err(NotEdited::NoEntry) }
     };
-    let edited = edit(&state, &caller, action("remove_user", name, &note), Box::new(change)).await?;
+    let edited =
+        edit(&state, &caller, action("remove_user", name, listener, &note), Box::new(change)).await?;
     Ok(Json(UserChanged { added: false, disconnected: Disconnected::of(&edited.disconnected) }))
 }
 
@@ -210,9 +237,11 @@ fn checked(name: Path<String>) -> Result<String, Failed> {
     )))
 }
 
-fn action(action: &'static str, target: String, note: &str) -> FileAction {
-    let (file, mode, needed) = (ClientFile::Passwords, ReloadMode::Apply, Scope::Admin);
-    FileAction { file, mode, needed, action, target, arguments: arguments(&[note_parameter(note)]) }
+fn action(action: &'static str, target: String, listener: Option<String>, note: &str) -> FileAction {
+    let of = listener.clone().map(|listener| ("listener", listener));
+    let file = ClientFile { kind: ClientFileKind::Passwords, listener };
+    let (mode, needed) = (ReloadMode::Apply, Scope::Admin);
+    FileAction { file, mode, needed, action, target, arguments: arguments(&[of, note_parameter(note)]) }
 }
 
 fn text_of(lines: &PasswordLines) -> Zeroizing<Vec<u8>> {
