@@ -191,7 +191,7 @@ impl Shard {
                 && let Some(cause) = self.publish_will_of(now, of, &will)
             {
                 let request = request_of(&session_entry, RefusedKind::Will, &will.topic, cause.name());
-                self.core.figures.refusals.note(&request, || publish_refusal::bound(cause).to_owned());
+                self.core.figures.refusals.note(&request, || (publish_refusal::bound(cause).to_owned(), 0));
             }
             EndedSession::new(id, *session_entry).hand_on(now, self);
         }
