@@ -12,6 +12,7 @@ use super::login_failures::LoginFailures;
 use super::logins::PageLogins;
 use super::metrics::requests::RequestCounts;
 use super::names::ProcessTag;
+use super::queries::sorted::LastPass;
 use super::recent::RecentFigures;
 use super::recent::history::History;
 use super::terms::AdminTerms;
@@ -57,6 +58,7 @@ pub(super) struct AdminState {
     process: ProcessTag,
     stuck: SharedSearch,
     longest_queues: SharedSearch,
+    last_pass: LastPass,
     wheel: LastWheel,
     requests: RequestCounts,
     /// The number of the last request.
@@ -206,6 +208,7 @@ impl AdminState {
             process: ProcessTag::of_start(clock::unix_millis()),
             stuck: SharedSearch::default(),
             longest_queues: SharedSearch::default(),
+            last_pass: LastPass::default(),
             wheel: LastWheel::default(),
             requests: RequestCounts::default(),
             last_request: AtomicU64::new(0),
@@ -369,6 +372,11 @@ impl AdminState {
     /// Returns the last search for the longest queues.
     pub(super) fn longest_queues(&self) -> &SharedSearch {
         &self.longest_queues
+    }
+
+    /// Returns the last pass over all sessions for a sorted listing.
+    pub(super) fn last_pass(&self) -> &LastPass {
+        &self.last_pass
     }
 
     /// Returns the timeline of redelivery.

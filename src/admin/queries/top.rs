@@ -1,44 +1,25 @@
 //! The sessions with the largest values of one figure.
 
-use super::ask::{ask, search_turn};
-use super::oldest_queued::add_oldest_queued;
+use super::ask::ask;
 use crate::admin::failed::Failed;
 use crate::admin::listing::ListedRow;
-use crate::admin::request::named;
 use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::clock;
-use crate::named_enum::named_enum;
 use crate::operators::query::{Part, Query, QueryAnswer, ROWS, SessionFilter, SessionSummary};
 use std::cmp::Reverse;
 use std::time::Duration;
 
-/// Time for one search. A search that is not complete by then says so.
-const TIME: Duration = Duration::from_secs(5);
-
-named_enum! {
-    /// The figure by which sessions are compared.
-    pub(crate) enum TopFigure {
-        /// The age of the oldest unacknowledged message.
-        OldestUnacknowledged = "oldest_unacked",
-        /// The messages in the queue.
-        Queued = "queued",
-        /// The bytes of these messages.
-        QueuedBytes = "queued_bytes",
-        /// The messages in flight.
-        InFlight = "in_flight",
-    }
+/// The figure by which sessions are compared.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TopFigure {
+    /// The age of the oldest unacknowledged message.
+    OldestUnacknowledged,
+    /// The messages in the queue.
+    Queued,
 }
 
 impl TopFigure {
-    /// Reads the word of a figure.
-    ///
-    /// # Errors
-    /// The word is not one of the four.
-    pub(crate) fn read(word: &str) -> Result<TopFigure, Failed> {
-        named("by", word, &TopFigure::ALL, TopFigure::name)
-    }
-
     /// Returns the figure of a session. An age is that at the beginning of the search, which began
     /// `elapsed` ago, in nanoseconds.
     fn of(self, row: &SessionSummary, elapsed: Duration) -> u128 {
@@ -47,8 +28,6 @@ impl TopFigure {
                 row.oldest.map_or(0, |stall| stall.age.saturating_sub(elapsed).as_nanos())
             }
             TopFigure::Queued => row.queued as u128,
-            TopFigure::QueuedBytes => row.queued_bytes as u128,
-            TopFigure::InFlight => row.in_flight as u128,
         }
     }
 
@@ -63,39 +42,9 @@ impl TopFigure {
                 filter.min_unacked_age = above.max(filter.min_unacked_age);
             }
             TopFigure::Queued => filter.min_queued = more,
-            TopFigure::QueuedBytes => filter.min_queued_bytes = more,
-            TopFigure::InFlight => filter.min_in_flight = more,
         }
         filter
     }
-}
-
-/// The sessions that come first by a figure.
-#[derive(Debug)]
-pub(crate) struct TopSessions {
-    /// The sessions, the largest figure first. Sessions with the figure 0 are left out.
-    pub(crate) rows: Vec<ListedRow>,
-    /// False if the time was over before every session was looked at.
-    pub(crate) is_complete: bool,
-}
-
-/// Returns the `most` sessions with the largest figures. One search runs at a time. Looks at every
-/// session: a million take a few seconds.
-///
-/// # Errors
-/// A shard does not answer.
-pub(crate) async fn top_sessions(
-    state: &AdminState,
-    observer: &Observer,
-    figure: TopFigure,
-    most: usize,
-) -> Result<TopSessions, Failed> {
-    let _turn = search_turn(state).await?;
-    let mut top = Top::new(figure, most, SessionFilter::default());
-    let is_complete = search(state, observer, &mut top, |_| Duration::ZERO, TIME).await?;
-    let mut rows = top.sorted();
-    add_oldest_queued(observer, &mut rows.iter_mut().map(|row| &mut row.session).collect::<Vec<_>>()).await;
-    Ok(TopSessions { rows, is_complete })
 }
 
 /// Looks at every session, with a pause of `pace` between two questions beside the rest of the
