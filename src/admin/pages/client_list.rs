@@ -249,7 +249,10 @@ mod tests {
         };
         let sorted = |query: &str, sorted| Some((Some(query.to_owned()), sorted));
         let pairs = ["prefix=a%2Fb", "sort=queued"];
-        assert_eq!(of(&pairs, "queued", "unacknowledged for"), sorted("prefix=a%2Fb&sort=oldest_unacked", None));
+        assert_eq!(
+            of(&pairs, "queued", "unacknowledged for"),
+            sorted("prefix=a%2Fb&sort=oldest_unacked", None)
+        );
         assert_eq!(of(&pairs, "queued", "queued"), sorted("prefix=a%2Fb&sort=queued", Some("descending")));
         assert_eq!(of(&[], "", "client"), sorted("sort=client_id", Some("ascending")));
         assert_eq!(of(&[], "", "user"), Some((None, None)));

@@ -145,11 +145,13 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
                 "`step` for each step, with its number as the id, and `end`.",
                 Text("text/event-stream"),
             )
-            .resumes(),
+            .resumes()
+            .refuses(&[429]),
         get("/api/v1/events", READER, live::events)
             .says("Live updates as server-sent events. The stream never ends.")
             .gives(200, "Events of the streams that were asked for.", Text("text/event-stream"))
-            .resumes(),
+            .resumes()
+            .refuses(&[429]),
         get("/api/v1/openapi.json", READER, openapi::document).says("This document.").gives(
             200,
             "OpenAPI 3.1.",
@@ -247,7 +249,8 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
                 "Publishes up to 256 messages in their order. Each has its own answer. A mistake in the \
             form of one refuses all.",
             )
-            .body::<publish::Messages>(),
+            .body::<publish::Messages>()
+            .refuses(&[429]),
         get("/api/v1/users", OPERATOR, users::list)
             .says("The users of clients in `auth.password_file`, or of `listener`, by name, in pages. No hashes.")
             .refuses(&[409, 422]),

@@ -62,10 +62,10 @@ pub(crate) struct Overview {
     pub(crate) expiry: ExpiryTotals,
     pub(crate) listeners: Vec<String>,
     /// With `detail=sizes`.
-    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     sizes: Option<OverviewSizes>,
     /// With `detail=kinds`.
-    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     kinds: Option<OverviewKinds>,
 }
 

@@ -113,6 +113,13 @@ pub(crate) enum Opened {
     ReportTo(Waits),
 }
 
+impl Drop for Stored {
+    /// The rows of dropped messages lead back to the write buffer, so it would never end.
+    fn drop(&mut self) {
+        self.write_buffer.give_up_unread();
+    }
+}
+
 impl Durability {
     /// Turns the store on: sessions that outlive their connections are stored from now on.
     /// `next_number` is above every number that the store has seen.
