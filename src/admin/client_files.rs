@@ -43,12 +43,13 @@ pub(super) async fn edit(
     let turn = turn.ok().flatten().ok_or(Failed::Busy)?;
     let observer = operator.state.running()?.clone();
     let FileAction { file, mode, action, target, parameter, .. } = what;
+    let of = file.listener.clone().map(|listener| ("listener", listener));
     let work = async move {
         let _turn = turn;
         let done = observer.edit_file(FileEdit { file, change, mode }).await;
         done.map_err(|_| Failed::Unconfirmed)?.map_err(Failed::from)
     };
-    let (named, parameters) = ((action, &*target), [parameter]);
+    let (named, parameters) = ((action, &*target), [parameter, of]);
     let edit = operator.act_or_check(mode, named, &parameters, work, |_| "done".to_owned());
     timeout(end.since(clock::now()), edit).await.unwrap_or(Err(Failed::Unconfirmed))
 }
@@ -72,7 +73,9 @@ impl From<NotEdited> for Failed {
             NotEdited::NoEntry => conflict(ProblemKind::NoSuchEntry, &why),
             NotEdited::OtherVersion => conflict(ProblemKind::OtherVersion, &why),
             NotEdited::NoFile(_) => conflict(ProblemKind::NoFile, &why),
-            NotEdited::Hangs(NotRead::Late(..)) => conflict(ProblemKind::Unconfirmed, &why),
+            NotEdited::NotSynced(_) | NotEdited::Hangs(NotRead::Late(..)) => {
+                conflict(ProblemKind::Unconfirmed, &why)
+            }
             // Nothing has begun.
             NotEdited::Hangs(NotRead::Busy(_) | NotRead::NoThread(_)) => Failed::Busy,
             NotEdited::NotWritten(_) | NotEdited::Missing(_) | NotEdited::NotRead(_) => {

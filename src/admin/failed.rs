@@ -164,7 +164,10 @@ impl ResponseError for Failed {
         let mut answer = respond(&problem);
         let retry_after = match kind {
             ProblemKind::TooManyLogins => Some("300"),
-            ProblemKind::Busy | ProblemKind::QuotaExceeded | ProblemKind::Starting => Some("1"),
+            ProblemKind::Busy
+            | ProblemKind::QuotaExceeded
+            | ProblemKind::ShareUsed
+            | ProblemKind::Starting => Some("1"),
             _ => None,
         };
         if let Some(seconds) = retry_after {

@@ -36,7 +36,7 @@
 //! | `publish` | messages that a program publishes |
 //! | `trace_commands` | the beginning and the end of traces |
 //! | `timeline::collector`, `recent::sampler` | the tasks that fill the timeline and the figures |
-//! | `stream_seats` | how many live streams may be open, for each credential |
+//! | `caller_seats` | how many live streams and publishing requests may be under way, for each credential |
 //! | `event_stream` | the answer of a stream of server-sent events |
 //! | `pages`, `routes` | the pages for people, and the answers for programs |
 //! | `middleware` | what surrounds every request |
@@ -46,6 +46,7 @@ pub mod access;
 mod audit;
 mod browser_login;
 mod bulk;
+mod caller_seats;
 mod client_files;
 mod commands;
 mod cookies;
@@ -79,7 +80,6 @@ mod segment;
 pub mod self_checks;
 mod sourced_redelivery;
 mod state;
-mod stream_seats;
 mod terms;
 mod timeline;
 mod trace_commands;

@@ -118,6 +118,9 @@ problem_kinds! {
     QuotaExceeded: TOO_MANY_REQUESTS, "quota-exceeded",
         "The message is not published, or not retained: each receiver has a full queue, or a limit of \
         memory, disk, retained or delayed messages is reached. Publish it again later.";
+    ShareUsed: TOO_MANY_REQUESTS, "share-used",
+        "This token or user has as many requests, live streams or unanswered messages under way as one may \
+        have. `detail` says which, and how many. Nothing is published. Others have places left.";
     Busy: SERVICE_UNAVAILABLE, "busy",
         "Too many ask at once, or a thread of the broker did not answer in time. Ask again later.";
     NoRoom: SERVICE_UNAVAILABLE, "no-room",

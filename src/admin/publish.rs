@@ -11,7 +11,9 @@ use super::state::{PublishSeat, State};
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::mqtt::packet::ReasonCode;
-use crate::operators::publish_command::{NotPublished, PublishCommand};
+use crate::operators::publish_command::{
+    NotPublished, PublishCommand, TooManyUnanswered, UNANSWERED, UNANSWERED_OF_ONE,
+};
 use crate::time::Instant;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -38,6 +40,8 @@ pub(super) enum PublishVerdict {
     Reason(ReasonCode, Option<String>),
     /// The message was not published, because the broker is busy.
     Busy,
+    /// The message was not published, because too many messages have no answer yet.
+    TooMany(TooManyUnanswered),
     /// The outcome is not known yet. The message may be published all the same.
     Unconfirmed,
 }
@@ -47,8 +51,18 @@ impl PublishVerdict {
     pub(super) fn word(&self) -> String {
         match self {
             PublishVerdict::Reason(reason, _) => reason.name().to_ascii_lowercase().replace(' ', "_"),
-            PublishVerdict::Busy => ProblemKind::Busy.facts().slug.to_owned(),
-            PublishVerdict::Unconfirmed => ProblemKind::Unconfirmed.facts().slug.to_owned(),
+            no_outcome => no_outcome.kind().facts().slug.to_owned(),
+        }
+    }
+
+    /// Returns the kind of the error, if there is no outcome or a bad one.
+    fn kind(&self) -> ProblemKind {
+        match self {
+            PublishVerdict::Reason(ReasonCode::QUOTA_EXCEEDED, _) => ProblemKind::QuotaExceeded,
+            PublishVerdict::Reason(..) => ProblemKind::MessageRefused,
+            PublishVerdict::Busy | PublishVerdict::TooMany(TooManyUnanswered::OfAll) => ProblemKind::Busy,
+            PublishVerdict::TooMany(TooManyUnanswered::OfPublisher) => ProblemKind::ShareUsed,
+            PublishVerdict::Unconfirmed => ProblemKind::Unconfirmed,
         }
     }
 
@@ -56,7 +70,7 @@ impl PublishVerdict {
     pub(super) fn code(&self) -> Option<ReasonCode> {
         match self {
             PublishVerdict::Reason(reason, _) => Some(*reason),
-            PublishVerdict::Busy | PublishVerdict::Unconfirmed => None,
+            PublishVerdict::Busy | PublishVerdict::TooMany(_) | PublishVerdict::Unconfirmed => None,
         }
     }
 
@@ -74,6 +88,16 @@ impl PublishVerdict {
                 Some("no receiver had room for the message, or the broker had none to retain it".to_owned())
             }
             PublishVerdict::Busy => Some("the broker is busy, and has not published it".to_owned()),
+            PublishVerdict::TooMany(of) => {
+                let (most, whose) = match of {
+                    TooManyUnanswered::OfPublisher => (UNANSWERED_OF_ONE, "of this publisher"),
+                    TooManyUnanswered::OfAll => (UNANSWERED, "of all publishers"),
+                };
+                Some(format!(
+                    "not published: {most} messages {whose} have no answer yet, as many as may wait; \
+                     a receiver holds them (limits.queue_policy), or the disk hangs"
+                ))
+            }
             PublishVerdict::Unconfirmed => Some(format!(
                 "no acknowledgement within {} s, perhaps of the disk; the message may be published all the same",
                 TIME.as_secs()
@@ -87,14 +111,11 @@ impl PublishVerdict {
         let detail = self.detail().unwrap_or_default();
         match &self {
             _ if self.is_published() => Ok(self),
-            PublishVerdict::Busy => Err(Failed::Busy),
-            PublishVerdict::Unconfirmed => Err(Failed::Conflict(ProblemKind::Unconfirmed, detail)),
             PublishVerdict::Reason(reason, _) => {
-                let is_quota = *reason == ReasonCode::QUOTA_EXCEEDED;
-                let kind = if is_quota { ProblemKind::QuotaExceeded } else { ProblemKind::MessageRefused };
                 let code = reason.byte();
-                Err(Failed::Conflict(kind, format!("{} ({code:#04x}): {detail}", self.word())))
+                Err(Failed::Conflict(self.kind(), format!("{} ({code:#04x}): {detail}", self.word())))
             }
+            _ => Err(Failed::Conflict(self.kind(), detail)),
         }
     }
 }
@@ -153,16 +174,20 @@ async fn publish_all(
     let end = clock::now() + TIME;
     // All messages of a publisher go through one shard, which keeps their order.
     let shard = observer.shard_of(publisher);
-    let (mut sent, mut stopped) = (Vec::with_capacity(messages.len()), None);
+    let (mut sent, mut stopped) = (Vec::with_capacity(messages.len()), None::<PublishVerdict>);
     for message in messages {
         let one = match (&stopped, message.command) {
             (_, Err(refusal)) => SentPublish::Answered(refusal),
-            (Some(_), Ok(_)) => SentPublish::Answered(PublishVerdict::Busy),
+            (Some(why), Ok(_)) => SentPublish::Answered(why.clone()),
             (None, Ok(command)) => send(observer, shard, command, end).await,
         };
-        if let SentPublish::Answered(PublishVerdict::Busy | PublishVerdict::Unconfirmed) = one {
-            stopped = Some(());
-        }
+        stopped = match one {
+            SentPublish::Answered(PublishVerdict::Busy | PublishVerdict::Unconfirmed) => {
+                Some(PublishVerdict::Busy)
+            }
+            SentPublish::Answered(PublishVerdict::TooMany(of)) => Some(PublishVerdict::TooMany(of)),
+            _ => stopped,
+        };
         sent.push(one);
     }
     let mut verdicts = Vec::with_capacity(sent.len());
@@ -190,7 +215,10 @@ async fn send(observer: &Observer, shard: usize, command: PublishCommand, end: I
                 let detail = Some(format!("the broker refused it: {}", cause.name()));
                 return SentPublish::Answered(PublishVerdict::Reason(reason, detail));
             }
-            Ok(Err(NotPublished::Busy)) if clock::now() < end => tokio::time::sleep(AGAIN).await,
+            Ok(Err(NotPublished::Busy | NotPublished::TooMany(_))) if clock::now() < end => {
+                tokio::time::sleep(AGAIN).await;
+            }
+            Ok(Err(NotPublished::TooMany(of))) => return SentPublish::Answered(PublishVerdict::TooMany(of)),
             Ok(Err(NotPublished::Busy)) => return SentPublish::Answered(PublishVerdict::Busy),
             Err(_) => return SentPublish::Answered(PublishVerdict::Unconfirmed),
         }

@@ -78,7 +78,7 @@ impl SelfReport<'_> {
             false => Finding::ok(Check::MemoryInUse, text),
             true => {
                 Finding::warn(Check::MemoryInUse, format!("{text}: at the limit new messages are refused"))
-                    .advise("`homing ctl top --by queued_bytes` names the longest queues")
+                    .advise("`homing ctl clients --sort queued_bytes` names the longest queues")
             }
         }
     }

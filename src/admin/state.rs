@@ -2,6 +2,7 @@
 
 use super::access::Caller;
 use super::audit::AuditLog;
+use super::caller_seats::{CallerSeat, CallerSeats};
 use super::credentials::file::CredentialFile;
 use super::failed::Failed;
 use super::https::Scheme;
@@ -10,9 +11,9 @@ use super::login_failures::LoginFailures;
 use super::logins::PageLogins;
 use super::metrics::requests::RequestCounts;
 use super::names::ProcessTag;
+use super::queries::sorted::LastPass;
 use super::recent::RecentFigures;
 use super::recent::history::History;
-use super::stream_seats::{StreamSeat, StreamSeats};
 use super::terms::AdminTerms;
 use super::timeline::Timeline;
 use super::traces::Traces;
@@ -59,6 +60,8 @@ pub(super) struct AdminState {
     pub(super) stuck: SharedSearch,
     /// The last search for the longest queues.
     pub(super) longest_queues: SharedSearch,
+    /// The last pass over all sessions for a sorted listing.
+    pub(super) last_pass: LastPass,
     /// The last count of the deadlines.
     pub(super) wheel: LastWheel,
     pub(super) requests: RequestCounts,
@@ -69,7 +72,7 @@ pub(super) struct AdminState {
     /// The last hour and the last day of the figures of the charts.
     pub(super) history: History,
     pub(super) timeline: Timeline,
-    streams: StreamSeats,
+    streams: CallerSeats,
     /// Notified once, when the broker has started.
     has_started: Notify,
     /// The turns of each shard, and of the retained messages as the last.
@@ -78,8 +81,7 @@ pub(super) struct AdminState {
     waiting: Semaphore,
     /// Searches of all sessions: each asks the shards a thousand questions for a million sessions.
     pub(super) searches: OneAtATime,
-    /// One permit for each request that publishes.
-    publishing: Arc<Semaphore>,
+    publishing: CallerSeats,
     /// Hashes of passwords.
     pub(super) passwords: OneAtATime,
     /// Changes and long reads of files about clients. So a flood of changes delays a reload by one
@@ -107,6 +109,9 @@ const SEARCHES: usize = 8;
 /// Time for the look at the machine and the files. A disk that hangs may take for ever.
 const CHECKS: Duration = Duration::from_secs(5);
 
+/// Live streams at once.
+const STREAMS: usize = 32;
+
 /// Requests that may publish at once. Each has a body of 1 MiB at most.
 const PUBLISHING: usize = 64;
 
@@ -130,7 +135,7 @@ pub(super) struct CallerTurn {
 
 /// The seat of a request that publishes.
 pub(super) struct PublishSeat {
-    _permit: OwnedSemaphorePermit,
+    _seat: CallerSeat,
 }
 
 /// The turn of one caller to ask a shard, or to read the retained messages.
@@ -210,17 +215,18 @@ impl AdminState {
             process: ProcessTag::of_start(clock::unix_millis()),
             stuck: SharedSearch::default(),
             longest_queues: SharedSearch::default(),
+            last_pass: LastPass::default(),
             wheel: LastWheel::default(),
             requests: RequestCounts::default(),
             last_request: AtomicU64::new(0),
             recent: RecentFigures::default(),
             history: History::default(),
             timeline: Timeline::default(),
-            streams: StreamSeats::default(),
+            streams: CallerSeats::new("live streams", STREAMS),
             has_started: Notify::new(),
             turns,
             waiting: Semaphore::new(WAITING),
-            publishing: Arc::new(Semaphore::new(PUBLISHING)),
+            publishing: CallerSeats::new("requests that publish", PUBLISHING),
             searches: OneAtATime::new(SEARCHES),
             passwords: OneAtATime::new(PASSWORDS),
             files: OneAtATime::new(FILES),
@@ -287,8 +293,8 @@ impl AdminState {
         })
     }
 
-    /// Returns the place of one live stream of a caller; `None` if too many are open.
-    pub(super) fn stream_seat(&self, caller: &Caller) -> Option<StreamSeat> {
+    /// Returns the seat of one live stream of a caller. Errors: too many are open.
+    pub(super) fn stream_seat(&self, caller: &Caller) -> Result<CallerSeat, Failed> {
         self.streams.take(caller.clone())
     }
 
@@ -319,10 +325,9 @@ impl AdminState {
         self.turn(SHARDS).await
     }
 
-    /// Returns a place to publish; `None` if too many publish already.
-    pub(super) fn publish_seat(&self) -> Option<PublishSeat> {
-        let permit = Arc::clone(&self.publishing).try_acquire_owned().ok()?;
-        Some(PublishSeat { _permit: permit })
+    /// Returns a seat of a caller to publish. Errors: too many requests publish already.
+    pub(super) fn publish_seat(&self, caller: &Caller) -> Result<PublishSeat, Failed> {
+        self.publishing.take(caller.clone()).map(|seat| PublishSeat { _seat: seat })
     }
 
     /// Makes the checks of the machine and of the files of the broker. Errors: a disk hangs, or

@@ -30,6 +30,14 @@ pub enum ReplacementError {
     /// The file is not the one that was read any more.
     #[error("{}: somebody else changed it meanwhile; nothing is written", .0.display())]
     Changed(PathBuf),
+    /// The file has the new content, and the disk did not confirm that it stays.
+    #[error("{}: the file is changed, but a power loss may bring the old content back: cannot sync its directory: {cause}", .file.display())]
+    NotSynced {
+        /// The path as given.
+        file: PathBuf,
+        /// The reason.
+        cause: io::Error,
+    },
     /// The system refuses.
     #[error("{}: cannot {action}: {cause}", .file.display())]
     System {
@@ -103,7 +111,8 @@ impl Replacement {
     /// permission of the group.
     ///
     /// # Errors
-    /// The system refuses a step. The file is then unchanged.
+    /// The system refuses a step. The file is then unchanged, but with
+    /// [`ReplacementError::NotSynced`].
     pub fn commit(self, content: &[u8]) -> Result<(), ReplacementError> {
         let mut temporary = OsString::from(".");
         temporary.push(&self.name);
@@ -159,7 +168,7 @@ impl Replacement {
             return Err(ReplacementError::Changed(self.path.clone()));
         }
         renameat(&self.directory, temporary, &self.directory, &self.name).map_err(system("replace it"))?;
-        fsync(&self.directory).map_err(system("sync the directory"))
+        fsync(&self.directory).map_err(|cause| not_synced(&self.path, cause))
     }
 }
 
@@ -174,6 +183,10 @@ impl Present {
         read.map_err(|cause| ReplacementError::System { file: path.to_owned(), action: "read it", cause })?;
         Ok(Present { stat, content })
     }
+}
+
+fn not_synced(path: &Path, cause: Errno) -> ReplacementError {
+    ReplacementError::NotSynced { file: path.to_owned(), cause: cause.into() }
 }
 
 fn failed(path: &Path, action: &'static str, cause: Errno) -> ReplacementError {
@@ -232,6 +245,15 @@ mod tests {
         assert!(Replacement::begin(&directory.path().join("dangling")).is_err());
         assert!(Replacement::begin(directory.path()).is_err());
         assert!(Replacement::begin(&directory.path().join("no/such")).is_err());
+    }
+
+    #[test]
+    fn a_directory_that_is_not_synced_leaves_a_changed_file_and_the_error_says_so() {
+        let error = not_synced(Path::new("/etc/homing/passwd"), Errno::IO).to_string();
+        assert!(
+            error.starts_with("/etc/homing/passwd: the file is changed, but a power loss may"),
+            "{error}"
+        );
     }
 
     #[test]

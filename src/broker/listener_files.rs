@@ -114,12 +114,14 @@ impl ListenerPaths {
 }
 
 impl<T> ListenerFiles<T> {
-    /// Returns these files with another content of the broker's file, which is at this path.
-    pub(super) fn with_broker(&self, path: &Path, file: &Arc<T>) -> ListenerFiles<T> {
+    /// Returns these files with another content of the file at a path, which may be that of the
+    /// broker.
+    pub(super) fn with(&self, path: &Path, is_of_broker: bool, file: &Arc<T>) -> ListenerFiles<T> {
         let of = |other: &PathBuf, old: &Arc<T>| Arc::clone(if *other == path { file } else { old });
         let open = self.open.iter().map(|(name, other, old)| (name.clone(), other.clone(), of(other, old)));
         let closed = self.closed.iter().map(|(other, old)| (other.clone(), of(other, old)));
-        ListenerFiles { broker: Some(Arc::clone(file)), open: open.collect(), closed: closed.collect() }
+        let broker = if is_of_broker { Some(Arc::clone(file)) } else { self.broker.clone() };
+        ListenerFiles { broker, open: open.collect(), closed: closed.collect() }
     }
 
     pub(super) fn broker(&self) -> Option<&Arc<T>> {

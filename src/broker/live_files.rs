@@ -245,11 +245,11 @@ impl LiveFiles {
         self.digests.has(path, version)
     }
 
-    /// Puts a file in force that an operator has changed. Returns the walks that disconnect clients,
+    /// Puts a file in force that an operator has changed: that of the broker, or of listeners. Returns the walks that disconnect clients,
     /// and the rules on their way to the shards.
     pub(super) fn put_edited_in_force(
         &mut self,
-        path: &Path,
+        (path, is_of_broker): (&Path, bool),
         parsed: ParsedFile,
         version: Fingerprint,
         plan: &ListenerPlan,
@@ -259,18 +259,19 @@ impl LiveFiles {
         match parsed {
             ParsedFile::Passwords(file) => {
                 let file = match &self.decoys {
-                    Some(secret) => file.with_decoys(secret),
+                    Some(secret) if is_of_broker => file.with_decoys(secret),
+                    Some(secret) => file.with_decoys(&secret.of_file(path)),
                     None => *file,
                 };
                 // Without an authenticator no listener asks for passwords.
                 if let Some(logins) = &self.logins {
                     self.retired.keep(logins.passwords());
-                    let changed = logins.replace_passwords(path, file);
+                    let changed = logins.replace_passwords(path, is_of_broker, file);
                     self.disconnect_revoked(&changed, &tally);
                 }
             }
             ParsedFile::Acl(acl) => {
-                let rules = self.rules.with_broker(path, *acl);
+                let rules = self.rules.with(path, is_of_broker, *acl);
                 let acls = rules.put_in_force(plan);
                 // A new address takes each message, also while its mailbox is full.
                 let sent = self.shards.iter().map(|shard| shard.clone().send(AclChanged(acls.clone())));

@@ -120,11 +120,16 @@ impl Logins {
         Arc::clone(&self.authenticator.checks().passwords)
     }
 
-    /// Puts another content of `auth.password_file` in force, which is at this path. Returns the
-    /// password files before and after.
-    pub(super) fn replace_passwords(&self, path: &Path, file: PasswordFile) -> ChangedPasswords {
+    /// Puts another content of the password file at a path in force, which may be
+    /// `auth.password_file`. Returns the password files before and after.
+    pub(super) fn replace_passwords(
+        &self,
+        path: &Path,
+        is_of_broker: bool,
+        file: PasswordFile,
+    ) -> ChangedPasswords {
         let old = self.authenticator.checks();
-        let new = Arc::new(old.passwords.with_broker(path, &Arc::new(file)));
+        let new = Arc::new(old.passwords.with(path, is_of_broker, &Arc::new(file)));
         self.authenticator.replace(Checks { passwords: Arc::clone(&new), ..Checks::clone(&old) });
         (Arc::clone(&old.passwords), new)
     }

@@ -202,10 +202,14 @@ impl Reload {
         Ok(ClientFileContent { is_in_force, ..read })
     }
 
-    /// Changes one of the files about clients, and puts it in force. Errors: the file is unchanged,
-    /// and what is in force, too. If the disk hangs, nobody knows.
+    /// Changes one of the files about clients, and puts it in force.
+    ///
+    /// # Errors
+    /// The file is unchanged, and what is in force, too. If the disk hangs, nobody knows. A change of
+    /// which the disk does not confirm the last step is in force all the same.
     pub(super) async fn edit_file(&mut self, edit: FileEdit) -> Result<FileEdited, NotEdited> {
         let (key, mode, path) = (edit.file.key(), edit.mode, edit.file.path(&self.config)?);
+        let is_of_broker = edit.file.is_of_broker(&path, &self.config);
         let (given_up, of_thread) = (Arc::new(AtomicBool::new(false)), path.clone());
         let seen = Arc::clone(&given_up);
         let written = self.reading.run(move || file_edits::write(&of_thread, edit, &seen)).await;
@@ -213,19 +217,26 @@ impl Reload {
             given_up.store(true, Ordering::Relaxed);
             NotEdited::Hangs(hangs)
         });
-        let WrittenFile { parsed, version, is_changed } = written??;
+        let WrittenFile { parsed, version, is_changed, unsynced } = written??;
         let mut edited = FileEdited { is_changed, version, disconnected: Revoked::default() };
         if mode == ReloadMode::Check || self.files.has_in_force(&path, version) {
             return Ok(edited);
         }
         let plan = self.listeners.plan(&self.config);
-        let (under_way, taken) = self.files.put_edited_in_force(&path, parsed, version, &plan);
+        let (under_way, taken) =
+            self.files.put_edited_in_force((&path, is_of_broker), parsed, version, &plan);
         taken_by_shards(taken).await;
         edited.disconnected = wait_for(under_way, WALKS).await;
         let (file, disconnected) = (path.display(), &edited.disconnected);
         info!(event = "config.file_changed", key, %file, "an operator changed the file, and it is in force: {disconnected}");
         self.files.retired.free();
-        Ok(edited)
+        match unsynced {
+            Some(error) => {
+                warn!(event = "config.file_not_synced", key, "{error}");
+                Err(NotEdited::NotSynced(error))
+            }
+            None => Ok(edited),
+        }
     }
 
     /// Reads everything again, and puts it in force if nothing has a mistake. Errors: all mistakes

@@ -45,9 +45,9 @@ impl RuleFiles {
         Ok(RuleFiles { paths, files })
     }
 
-    /// Returns these files with another content of `acl.file`, which is at this path.
-    pub(super) fn with_broker(&self, path: &Path, acl: Acl) -> RuleFiles {
-        RuleFiles { paths: self.paths.clone(), files: self.files.with_broker(path, &Arc::new(acl)) }
+    /// Returns these files with another content of the file at a path, which may be `acl.file`.
+    pub(super) fn with(&self, path: &Path, is_of_broker: bool, acl: Acl) -> RuleFiles {
+        RuleFiles { paths: self.paths.clone(), files: self.files.with(path, is_of_broker, &Arc::new(acl)) }
     }
 
     /// Puts the rules of each listener in force, and returns all of them for the shards. A closed

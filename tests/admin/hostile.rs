@@ -216,11 +216,11 @@ fn a_hundred_dashboards_and_a_hundred_searches_at_once_get_places_or_503() {
     assert_eq!(are_open(&streams), 16, "a credential has half of the places");
     streams.extend(open_all(&bearer(&broker.operator)));
     assert_eq!(are_open(&streams), 32);
-    assert!(streams.iter().all(|(_, status)| [200, 503].contains(status)));
+    assert!(streams.iter().all(|(_, status)| [200, 429, 503].contains(status)));
     let (admin, headers) = (broker.admin, format!("{LOCAL}{key}"));
     let statuses = others_wait_little("searches", broker.mqtt, || {
         std::thread::scope(|scope| {
-            let ask = || request(admin, "GET", "/api/v1/clients/top?by=queued", &headers).0;
+            let ask = || request(admin, "GET", "/api/v1/messages/where?topic=t", &headers).0;
             let all: Vec<_> = (0..100).map(|_| scope.spawn(ask)).collect();
             all.into_iter().map(|one| one.join().expect("an answer")).collect::<Vec<u16>>()
         })

@@ -113,7 +113,7 @@ fn readers_of_streams_that_stop_free_their_places() {
             socket
         })
         .collect();
-    assert_eq!(Live::open(&broker, "/api/v1/events", &key).1, 503);
+    assert_eq!(Live::open(&broker, "/api/v1/events", &key).1, 429, "the viewer has its share");
     let wait = if number_of("STOPPED_READERS", 0) == 0 {
         stopped.clear();
         PATIENCE

@@ -128,7 +128,7 @@ fn streams_beyond_16_of_a_credential_are_refused_until_one_ends() {
             live
         })
         .collect();
-    assert_eq!(Live::open(&broker, "/api/v1/events", &headers).1, 503);
+    assert_eq!(Live::open(&broker, "/api/v1/events", &headers).1, 429);
     streams.pop();
     until("the place of an ended stream", || {
         (Live::open(&broker, "/api/v1/events", &headers).1 == 200).then_some(())

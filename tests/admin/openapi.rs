@@ -127,9 +127,7 @@ fn the_description_has_each_path_with_its_scope_and_nothing_else() {
 fn the_description_has_each_parameter_that_a_handler_reads_and_no_other() {
     let mut described = Described::start(&["--ephemeral"]);
     for (method, path, _) in api_paths() {
-        // The listing of the first clients is told from a client by this parameter.
-        let first = if path == "/api/v1/clients/top" { "by=queued&" } else { "" };
-        let asked = format!("{}?{first}no-such-parameter=1", filled(path));
+        let asked = format!("{}?no-such-parameter=1", filled(path));
         let (_, answer) = described.ask(method, path, &asked, "");
         let detail = answer["detail"].as_str().unwrap_or_default();
         let known = detail.split_once("unknown field `no-such-parameter`, expected").map(|(_, known)| known);
@@ -231,7 +229,7 @@ fn look(api: &mut Described) {
     api.expect(200, "GET", "/api/v1/clients/{id}/events", "/api/v1/clients/pump/events");
     api.get("/api/v1/clients", "?state=away&prefix=a&min_queued=1&min_queued_bytes=1");
     for figure in ["oldest_unacked", "queued", "queued_bytes", "in_flight"] {
-        let top = api.get("/api/v1/clients/top", &format!("?by={figure}&limit=2"));
+        let top = api.get("/api/v1/clients", &format!("?sort={figure}&limit=2"));
         let first = top["clients"][0]["client_id"].as_str();
         let expected = if figure.starts_with("queued") { "away" } else { "pump" };
         assert_eq!(first, Some(expected), "{figure}: {top:#}");

@@ -160,7 +160,7 @@ fn the_dead_letters_that_fit_are_counted_then_republished_and_then_deleted() {
         let newest = rest.split('"').next().expect("the end").to_owned();
         (page, format!("csrf={csrf}&{fields}&confirm=yes&newest={newest}"))
     };
-    let (page, form) = ask("verb=republish&to=receiver&receiver=pump&max_age=1h");
+    let (page, form) = ask("verb=republish&to=receiver&filter=receiver%3Dpump%26max_age%3D1h");
     assert!(page.contains("Republish 2 dead letters (receiver pump, newer than 1h)?"), "{page}");
     assert_eq!(crate::dead_letters::letters(&broker, &[]).len(), 3, "nothing is done yet");
     assert_eq!(said(&broker, &cookie, "/dead-letters", &form), "2 dead letters are published again.");

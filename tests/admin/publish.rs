@@ -6,6 +6,8 @@ use crate::hung_threads::{StoppedThread, thread_of};
 use crate::support::property::Property;
 use crate::support::{Connect, RawClient, Version};
 use serde_json::{Value, json};
+use std::io::Write;
+use std::net::TcpStream;
 
 /// Publishes with a token. Returns the status and the body of the answer.
 fn post(broker: &Administered, token: &str, path: &str, body: &Value) -> (u16, Value) {
@@ -200,4 +202,28 @@ fn homing_ctl_publishes_text_and_files() {
     let (code, text) = broker.ctl(&["publish", "$SYS/x", "--payload", ""]);
     assert!(code == Some(1) && text.contains("not_authorized"), "{text}");
     assert_eq!(broker.ctl(&["publish", "nobody"]).0, Some(2), "there is no payload");
+}
+
+#[test]
+fn one_token_that_never_sends_its_bodies_leaves_places_to_the_others() {
+    let broker = Administered::start();
+    let slow = broker.token("publisher");
+    let body = json!({ "topic": "pumps/7/set", "payload": "on" });
+    let begin = |_| {
+        let mut socket = TcpStream::connect(broker.admin).expect("it listens");
+        let head =
+            format!("{LOCAL}Authorization: Bearer {slow}\r\nContent-Length: 100\r\nExpect: 100-continue");
+        write!(socket, "POST /api/v1/publish HTTP/1.1\r\n{head}\r\n\r\n").expect("it reads");
+        // The interface asks for the body once the request has its place.
+        let mut line = [0; 25];
+        std::io::Read::read_exact(&mut socket, &mut line).expect("an answer");
+        assert_eq!(&line, b"HTTP/1.1 100 Continue\r\n\r\n");
+        socket
+    };
+    let _stopped: Vec<TcpStream> = (0..32).map(begin).collect();
+    let (status, answer) = post(&broker, &slow, "/api/v1/publish", &body);
+    assert_eq!((status, &answer["type"]), (429, &json!("/api/problems/share-used")), "{answer}");
+    let detail = answer["detail"].as_str().expect("a text");
+    assert!(detail.contains("has 32 requests that publish under way"), "{detail}");
+    assert_eq!(publish(&broker, &body).0, 200, "another caller publishes");
 }

@@ -266,3 +266,48 @@ fn a_ban_is_in_force_at_once_and_ends_with_its_removal() {
     drop(RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "test-1")));
     assert_eq!(fs::read_to_string(&file).expect("a file"), "# by hand\nuser eve\n");
 }
+
+#[test]
+fn the_files_of_a_listener_are_changed_by_its_name_and_hold_for_it_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name);
+    for (file, text) in [("passwd", ""), ("own-passwd", ""), ("own-acl", "topic readwrite #\n")] {
+        fs::write(path(file), text).expect("a file");
+    }
+    let address = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr());
+    let address = address.expect("a free port");
+    let shown = |name: &str| path(name).display().to_string();
+    let listeners = format!(
+        "[auth]\npassword_file = {:?}\n[[listeners]]\nname = \"site\"\naddress = \"{address}\"\n\
+         password_file = {:?}\nacl_file = {:?}\n",
+        shown("passwd"),
+        shown("own-passwd"),
+        shown("own-acl"),
+    );
+    let configuration = path("homing.toml");
+    fs::write(&configuration, listeners).expect("a file");
+    let broker = Administered::start_with(&["--ephemeral", "--config", &configuration.display().to_string()]);
+    let run = |arguments: &[&str], input: &str| ctl_with_input(&broker.socket(), arguments, input);
+    let enters = |at| {
+        let connect = Connect::new(Version::V5, "pump").user_name("ann").password(b"sesame");
+        let mut client = RawClient::open(at, Version::V5);
+        client.send(&connect.encode());
+        client.expect_connack().code == 0
+    };
+    let (code, text) = run(&["users", "set", "ann", "--listener", "site", "--stdin"], "sesame\n");
+    assert_eq!(code, Some(0), "{text}");
+    assert!(enters(address) && !enters(broker.mqtt), "it is a user of the listener alone");
+    assert!(fs::read_to_string(path("own-passwd")).expect("a file").starts_with("ann:$"));
+    assert_eq!(fs::read_to_string(path("passwd")).expect("a file"), "");
+    let (_, text) = run(&["users", "list", "--listener", "site"], "");
+    assert!(text.contains("ann"), "{text}");
+    let (code, text) = run(&["acl", "set", "-", "--listener", "site"], "user ann\ntopic read own/#\n");
+    assert_eq!(code, Some(0), "{text}");
+    let (_, text) = run(&["acl", "show", "--listener", "site"], "");
+    assert!(text.contains("topic read own/#"), "{text}");
+    let (code, text) = run(&["acl", "show", "--listener", "sit"], "");
+    assert!(code == Some(1) && text.contains("there is no listener sit; the listeners are"), "{text}");
+    let (code, text) = run(&["users", "remove", "ann", "--listener", "site"], "");
+    assert_eq!(code, Some(0), "{text}");
+    assert!(!enters(address));
+}

@@ -118,8 +118,8 @@ async function whatWillHappenInTheNextMinute(walk) {
 
 async function isItTheNetwork(walk) {
   await walk.go('Clients')
-  await walk.click(walk.page.getByRole('link', { name: 'oldest', exact: true }))
-  await walk.page.locator('th[aria-sort=descending]').getByText('oldest').waitFor()
+  await walk.click(walk.page.getByRole('link', { name: 'unacknowledged for', exact: true }))
+  await walk.page.locator('th[aria-sort=descending]').getByText('unacknowledged for').waitFor()
   assert.match(await walk.first(), /the client's host has it/)
 }
 

@@ -105,7 +105,7 @@ fn questions() -> Vec<String> {
         "clients/away/inflight",
         "clients/away",
         "clients?prefix=nobody",
-        "clients/top?by=queued",
+        "clients?sort=queued",
         "shared-groups",
         "dead-letters?topic=none",
         "deliveries/slow",

@@ -172,6 +172,8 @@ pub struct MemoryDriver {
     uncommitted: Vec<(usize, Lsn)>,
     /// The pages that the shards requested and do not have yet.
     pages: Vec<(usize, PageRequest)>,
+    /// The topics of messages that the store cannot read any more.
+    pub unreadable: Vec<String>,
     /// The requests to the authenticator that are not decided yet, with their shards.
     pub auth_requests: Vec<(usize, AuthRequest)>,
     /// The steps of traces.
@@ -222,6 +224,7 @@ impl MemoryDriver {
             batches: Vec::new(),
             uncommitted: Vec::new(),
             pages: Vec::new(),
+            unreadable: Vec::new(),
             auth_requests: Vec::new(),
             trace_steps: Vec::new(),
             refusals: Vec::new(),
@@ -264,7 +267,7 @@ impl MemoryDriver {
         pages
     }
 
-    /// Returns an entry as it was recorded.
+    /// Returns an entry as it was recorded, unless it is unreadable.
     fn stored(&self, number: EntryNumber) -> Option<ReadEntry> {
         let records = || {
             self.batches
@@ -279,6 +282,9 @@ impl MemoryDriver {
             Record::Body { number, message } if *number == entry.body => Some(message.clone()),
             _ => None,
         })?;
+        if self.unreadable.iter().any(|topic| *topic == message.topic()) {
+            return None;
+        }
         let StoredEntry { qos, retain, ids, share, .. } = *entry.clone();
         Some(ReadEntry { number, message, qos, retain, ids, share })
     }

@@ -4,7 +4,9 @@ use crate::client::{client, connect, enter, named_at, publication, subscribe, ta
 use crate::driver::{self, MemoryDriver};
 use homing::mqtt::packet::{Connect, ConnectProperties, Publish, QoS, ReasonCode};
 use homing::operators::command::Command;
-use homing::operators::publish_command::{NotPublished, PublicationNumber, PublishCommand};
+use homing::operators::publish_command::{
+    NotPublished, PublicationNumber, PublishCommand, TooManyUnanswered,
+};
 use homing::session::drops::DropReason;
 use homing::session::outbound::queue::QueuePolicy;
 use homing::session::outbound::stall::SocketView;
@@ -183,5 +185,27 @@ fn answers_that_never_come_are_bounded() {
             Err(refused) => break refused,
         }
     };
-    assert_eq!((published, refused), (1_024, NotPublished::Busy));
+    assert_eq!((published, refused), (256, NotPublished::TooMany(TooManyUnanswered::OfPublisher)));
+}
+
+#[test]
+fn a_receiver_that_holds_all_messages_of_one_publisher_leaves_places_to_the_others() {
+    let mut settings: ShardSettings = driver::settings();
+    (settings.session.send.queue.messages, settings.session.send.queue.policy) = (1, QueuePolicy::Hold);
+    let mut driver = MemoryDriver::new(&settings, 1);
+    let stuck = client(&mut driver, "stuck", 1);
+    subscribe(&mut driver, stuck, &["t"], QoS::AtLeastOnce);
+    let refused = loop {
+        if let Err(refused) = publish(&mut driver, at_qos_1("t", b"p")) {
+            break refused;
+        }
+    };
+    assert_eq!(refused, NotPublished::TooMany(TooManyUnanswered::OfPublisher));
+    driver.answers.clear();
+    let command = PublishCommand::new("http:bob", at_qos_1("other", b"p")).expect("a lawful PUBLISH");
+    driver.shards[0].begin_turn();
+    let done = command.carry_out(driver.now, SocketView::default(), &mut driver.shards[0]);
+    driver.settle();
+    assert!(done.outcome.is_ok());
+    assert_eq!(answers(&mut driver), [ReasonCode::NO_MATCHING_SUBSCRIBERS]);
 }

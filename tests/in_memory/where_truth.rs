@@ -12,8 +12,8 @@ use crate::memory_store::Memory;
 use crate::rng::Rng;
 use homing::events::refusals::RefusedKind;
 use homing::mqtt::packet::{
-    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Publish, PublishProperties, QoS,
-    ReasonCode,
+    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish,
+    PublishProperties, QoS, ReasonCode, Subscribe, SubscribeFilter, SubscriptionOptions,
 };
 use homing::operators::client_commands::{MessageOf, OperatorAction, OperatorCommand};
 use homing::operators::command::Command;
@@ -21,11 +21,15 @@ use homing::operators::letters::LetterFilter;
 use homing::operators::message_search::{MessageSearch, RECEIVERS, SearchStep, Searched};
 use homing::operators::query::{Query, QueryAnswer, ROWS, SessionName};
 use homing::operators::unfinished::{PagePayloads, UnfinishedMessage, UnfinishedPart};
+use homing::operators::wait_reason::WaitReason;
 use homing::operators::wanted::{Wanted, WantedTopic};
 use homing::persistence::records::Record;
 use homing::session::drops::DropReason;
 use homing::session::outbound::one_message::MessageName;
-use homing::session::outbound::stall::SocketView;
+use homing::session::outbound::queue::QueuePolicy;
+use homing::session::outbound::retry::OnExhausted;
+use homing::session::outbound::stall::{Holder, SocketView};
+use homing::session::redelivery_rule::RedeliveryRule;
 use homing::shard::{LetterLimits, ShardSettings, shard_of};
 use homing::store::coalesce::CommitGroup;
 use homing::store::view::look;
@@ -38,7 +42,7 @@ const MESSAGES: usize = 1_000;
 const SEEDS: [u64; 3] = [1, 7, 28];
 
 /// Messages in the queue of a receiver at most: 64 in memory, the others in the store alone.
-const QUEUE: usize = 90;
+const QUEUE: usize = 72;
 
 /// What a message has become, as its clients know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +51,9 @@ enum Truth {
     Sent,
     /// The receiver did not get it yet.
     Waiting,
-    /// The receiver reads nothing, so the message is in its queue, or on its way.
+    /// The receiver's socket takes no bytes, so the message is in its queue, or on its way.
     Unread,
+    /// The receiver got it and acknowledged it, or got it at QoS 0.
     Acknowledged,
     Delayed,
     Parked,
@@ -76,10 +81,16 @@ enum Habit {
     Ended,
     /// Is away, and nobody may write to its topics.
     Forbidden,
+    /// Takes all messages, as a 3.1.1 client, and acknowledges none.
+    Forgetful,
+    /// Has a subscription of QoS 0, and a socket that takes no bytes.
+    AtMostOnce,
+    /// Is away, and the store loses some of its messages.
+    Damaged,
 }
 
-/// The last one has the topics that [`World::new`] forbids.
-const HABITS: [Habit; 9] = [
+/// [`World::new`] forbids the topics of the ninth, and has a rule for the tenth.
+const HABITS: [Habit; 12] = [
     Habit::Visits,
     Habit::Slow,
     Habit::Quick,
@@ -89,7 +100,16 @@ const HABITS: [Habit; 9] = [
     Habit::Late,
     Habit::Ended,
     Habit::Forbidden,
+    Habit::Forgetful,
+    Habit::AtMostOnce,
+    Habit::Damaged,
 ];
+
+/// The receiver that is late.
+const LATE: usize = 6;
+
+/// The resends to the forgetful client.
+const ATTEMPTS: u16 = 2;
 
 struct Receiver {
     name: String,
@@ -113,10 +133,20 @@ struct World {
     again: usize,
     /// The receiver of each message, and what it has become. The topic has both numbers.
     messages: Vec<(usize, Truth)>,
+    /// How often the receiver got each message.
+    received: Vec<u16>,
+    policy: QueuePolicy,
+    /// Messages in flight that a blocked socket holds.
+    held_by_network: usize,
 }
 
 fn topic(receiver: usize, message: usize) -> String {
     format!("r{receiver}/{message}")
+}
+
+/// Returns the version of a client with this habit.
+fn version(habit: Habit) -> ProtocolVersion {
+    if habit == Habit::Forgetful { ProtocolVersion::V3_1_1 } else { V5 }
 }
 
 fn number_of(topic: &str) -> usize {
@@ -124,9 +154,20 @@ fn number_of(topic: &str) -> usize {
 }
 
 impl World {
-    fn new(seed: u64) -> World {
+    fn new(seed: u64, policy: QueuePolicy) -> World {
         let mut settings = driver::settings();
         settings.session.send.queue.messages = QUEUE;
+        settings.session.send.queue.policy = policy;
+        settings.session.send.outbox = 600;
+        settings.session.send.rules = vec![RedeliveryRule {
+            client_id: Some("r9".parse().expect("a pattern")),
+            interval: Some(Duration::from_secs(1)),
+            backoff: Some(1.0),
+            jitter: Some(0.0),
+            attempts: Some(ATTEMPTS),
+            on_exhausted: Some(OnExhausted::DeadLetter),
+            ..RedeliveryRule::default()
+        }];
         settings.letters = LetterLimits { letters: 1_000, bytes: 1 << 20 };
         settings.delayed.messages = 1_000;
         settings.session.send.redelivery.negative_ack = true;
@@ -143,20 +184,37 @@ impl World {
             receivers: Vec::new(),
             again: 0,
             messages: Vec::new(),
+            received: Vec::new(),
+            policy,
+            held_by_network: 0,
         };
         for (number, habit) in HABITS.into_iter().enumerate() {
             let name = format!("r{number}");
             world.receivers.push(Receiver { name, habit, link: None, got: Vec::new() });
             world.come(number, true);
             let link = world.receivers[number].link.expect("it is there");
-            subscribe(&mut world.driver, link, &[&format!("r{number}/#")], QoS::AtLeastOnce);
+            world.subscribe(habit, link, &format!("r{number}/#"));
             match habit {
-                Habit::Visits | Habit::Late | Habit::Ended | Habit::Forbidden => world.leave(number),
-                Habit::ReadsNothing => world.driver.make_room(link, 0),
-                Habit::Slow | Habit::Quick | Habit::Refuses | Habit::Small => {}
+                Habit::Visits | Habit::Late | Habit::Ended | Habit::Forbidden | Habit::Damaged => {
+                    world.leave(number);
+                }
+                Habit::ReadsNothing | Habit::AtMostOnce => world.driver.make_room(link, 0),
+                Habit::Slow | Habit::Quick | Habit::Refuses | Habit::Small | Habit::Forgetful => {}
             }
         }
         world
+    }
+
+    fn subscribe(&mut self, habit: Habit, link: LinkId, filter: &str) {
+        let qos = if habit == Habit::AtMostOnce { QoS::AtMostOnce } else { QoS::AtLeastOnce };
+        let options = SubscriptionOptions { qos, ..Default::default() };
+        let subscribe = Subscribe {
+            packet_id: PacketId::new(1).expect("not 0"),
+            subscription_id: None,
+            properties: Properties::EMPTY,
+            filters: [SubscribeFilter { filter, options }].into_iter().collect(),
+        };
+        self.driver.send(link, &encoded(&Packet::Subscribe(subscribe), version(habit)));
     }
 
     fn come(&mut self, receiver: usize, clean_start: bool) {
@@ -167,7 +225,10 @@ impl World {
             maximum_packet_size: (*habit == Habit::Small).then_some(100),
             ..Default::default()
         };
-        let link = enter(&mut self.driver, Connect { properties, clean_start, ..connect(name) });
+        let version = version(*habit);
+        // A session of 3.1.1 outlives its connection only without Clean Session.
+        let clean_start = clean_start && version == V5;
+        let link = enter(&mut self.driver, Connect { version, properties, clean_start, ..connect(name) });
         self.receivers[receiver].link = Some(link);
         self.take(receiver);
     }
@@ -182,12 +243,15 @@ impl World {
     fn take(&mut self, receiver: usize) -> bool {
         let Some(link) = self.receivers[receiver].link else { return false };
         let mut got = Vec::new();
-        take_packets(&mut self.driver, link, V5, |packet| {
-            if let Packet::Publish(Publish { packet_id: Some(id), topic, .. }) = packet {
-                got.push((id, number_of(topic)));
-            }
+        let version = version(self.receivers[receiver].habit);
+        let (messages, received) = (&mut self.messages, &mut self.received);
+        take_packets(&mut self.driver, link, version, |packet| {
+            let Packet::Publish(Publish { packet_id, topic, .. }) = packet else { return };
+            let message = number_of(topic);
+            received[message] += 1;
+            messages[message].1 = if packet_id.is_some() { Truth::Sent } else { Truth::Acknowledged };
+            got.extend(packet_id.map(|id| (id, message)));
         });
-        got.iter().for_each(|(_, message)| self.messages[*message].1 = Truth::Sent);
         let is_new = !got.is_empty();
         self.receivers[receiver].got.extend(got);
         is_new
@@ -216,7 +280,14 @@ impl World {
 
     /// Publishes the next message to some receiver.
     fn publish(&mut self) {
-        let receiver = self.rng.below(HABITS.len() as u64) as usize;
+        let mut receiver = self.rng.below(HABITS.len() as u64) as usize;
+        if self.policy == QueuePolicy::DropOldest {
+            // Enough messages for one queue, so that those in memory are dropped, and then those in
+            // the store. What a socket holds in place of a queue is not known from outside.
+            if HABITS[receiver] == Habit::ReadsNothing || self.rng.percent(30) {
+                receiver = LATE;
+            }
+        }
         self.publish_to(receiver);
     }
 
@@ -232,10 +303,17 @@ impl World {
             Habit::Forbidden => Truth::Denied,
             _ if is_delayed => Truth::Delayed,
             Habit::Small if is_special => Truth::Dropped(DropReason::TooLarge),
-            Habit::ReadsNothing => Truth::Unread,
+            Habit::ReadsNothing | Habit::AtMostOnce => Truth::Unread,
             _ => Truth::Waiting,
         };
+        if self.policy == QueuePolicy::DropOldest && truth == Truth::Waiting {
+            let waiting = self.of(receiver, Truth::Waiting);
+            if waiting.len() >= QUEUE {
+                self.messages[waiting[0]].1 = Truth::Dropped(DropReason::QueueOverflow);
+            }
+        }
         self.messages.push((receiver, truth));
+        self.received.push(0);
         let publish = Publish {
             qos: QoS::AtLeastOnce,
             packet_id: PacketId::new(1),
@@ -251,7 +329,9 @@ impl World {
         });
         let answer = answer.expect("an answer");
         if answer == ReasonCode::QUOTA_EXCEEDED {
-            self.messages[message].1 = Truth::Dropped(DropReason::QueueRefused);
+            let is_at_most_once = habit == Habit::AtMostOnce;
+            let cause = if is_at_most_once { DropReason::OutboxFull } else { DropReason::QueueRefused };
+            self.messages[message].1 = Truth::Dropped(cause);
         }
         assert_eq!(answer == ReasonCode::NOT_AUTHORIZED, truth == Truth::Denied);
         match habit {
@@ -262,7 +342,7 @@ impl World {
 
     /// Something happens that is not a PUBLISH.
     fn act(&mut self) {
-        match self.rng.below(6) {
+        match self.rng.below(7) {
             0 if self.receivers[0].link.is_none() => self.come(0, false),
             0 => self.leave(0),
             1 => {
@@ -272,6 +352,7 @@ impl World {
             2 => drop(self.driver.read_pages()),
             3 => self.on_some_message(Truth::Parked, OperatorAction::Park),
             4 => self.on_some_message(Truth::Dropped(DropReason::Skipped), OperatorAction::Skip),
+            5 => self.keep_house(),
             _ => self.write(),
         }
     }
@@ -279,7 +360,12 @@ impl World {
     /// An operator acts on a message in memory of a random receiver that has some.
     fn on_some_message(&mut self, becomes: Truth, action: impl FnOnce(MessageOf) -> OperatorAction) {
         let receiver = self.rng.pick(&[0, 1, 3]);
-        let part = if self.rng.percent(50) { UnfinishedPart::InFlight } else { UnfinishedPart::Queue };
+        // What a blocked socket has in flight stays.
+        let part = if self.rng.percent(50) && receiver != 3 {
+            UnfinishedPart::InFlight
+        } else {
+            UnfinishedPart::Queue
+        };
         let client = SessionName::Client(self.receivers[receiver].name.as_str().into());
         let shard = self.shard_of(receiver);
         let payloads = PagePayloads::Hidden;
@@ -304,33 +390,64 @@ impl World {
         self.take(receiver);
     }
 
-    /// Messages to one receiver expire, and the session of another one ends.
-    fn end_some(&mut self) {
-        self.driver.advance(Duration::from_secs(10));
-        let late = HABITS.iter().position(|habit| *habit == Habit::Late).expect("one");
-        let waiting: Vec<usize> = self.of(late, Truth::Waiting);
-        self.come(late, false);
+    /// The shards keep house, and read the topics of messages that were dropped in the store.
+    fn keep_house(&mut self) {
+        self.driver.advance(Duration::ZERO);
+        self.driver.read_pages();
+    }
+
+    /// An absent receiver comes and takes all that it is still to get. Returns the others.
+    fn drain(&mut self, receiver: usize) -> Vec<usize> {
+        self.come(receiver, false);
         for _ in 0..MESSAGES {
-            self.acknowledge(late, 10);
-            let has_more = self.driver.read_pages() > 0 || self.take(late);
-            if !has_more && self.receivers[late].got.is_empty() {
+            self.acknowledge(receiver, 10);
+            let has_more = self.driver.read_pages() > 0 || self.take(receiver);
+            if !has_more && self.receivers[receiver].got.is_empty() {
                 break;
             }
         }
-        for message in waiting {
-            if self.messages[message].1 == Truth::Waiting {
-                self.messages[message].1 = Truth::Dropped(DropReason::Expired);
-            }
+        self.of(receiver, Truth::Waiting)
+    }
+
+    fn all_are(&mut self, messages: Vec<usize>, cause: DropReason) {
+        messages.into_iter().for_each(|message| self.messages[message].1 = Truth::Dropped(cause));
+    }
+
+    /// Messages to one receiver expire, the attempts for another one are used up, a third one finds
+    /// some of its messages unreadable, a socket takes bytes again, and a session ends.
+    fn end_some(&mut self) {
+        self.driver.advance(Duration::from_secs(10));
+        let at = |wanted: Habit| HABITS.iter().position(|habit| *habit == wanted).expect("one");
+        self.take(at(Habit::Forgetful));
+        let mut sent = self.of(at(Habit::Forgetful), Truth::Sent);
+        sent.retain(|message| self.received[*message] == ATTEMPTS + 1);
+        self.all_are(sent, DropReason::Exhausted);
+        // A full queue makes room with what has expired, in memory and in the store.
+        if self.policy == QueuePolicy::Refuse {
+            (0..QUEUE / 2).for_each(|_| self.publish_to(LATE));
         }
-        let ended = HABITS.iter().position(|habit| *habit == Habit::Ended).expect("one");
+        let expired = self.drain(LATE);
+        self.all_are(expired, DropReason::Expired);
+        let damaged = at(Habit::Damaged);
+        let lost = self.of(damaged, Truth::Waiting).into_iter().step_by(3);
+        self.driver.unreadable = lost.map(|message| topic(damaged, message)).collect();
+        let unreadable = self.drain(damaged);
+        self.driver.unreadable.clear();
+        self.all_are(unreadable, DropReason::Unreadable);
+        let at_most_once = at(Habit::AtMostOnce);
+        self.driver.make_room(self.receivers[at_most_once].link.expect("it is there"), usize::MAX);
+        self.take(at_most_once);
+        let lost = self.of(at_most_once, Truth::Unread);
+        self.all_are(lost, DropReason::OutboxFull);
+        let ended = at(Habit::Ended);
         let client = SessionName::Client(self.receivers[ended].name.as_str().into());
         let (now, shard) = (self.driver.now, self.shard_of(ended));
         let command = OperatorCommand { client, action: OperatorAction::EndSession };
         command.carry_out(now, SocketView::default(), &mut self.driver.shards[shard]);
         self.driver.settle();
-        for message in self.of(ended, Truth::Waiting) {
-            self.messages[message].1 = Truth::Dropped(DropReason::SessionEnded);
-        }
+        let waiting = self.of(ended, Truth::Waiting);
+        self.all_are(waiting, DropReason::SessionEnded);
+        self.keep_house();
     }
 
     /// A receiver comes or leaves, and its queue is read back, while an operator searches.
@@ -390,7 +507,10 @@ impl World {
                         &query,
                         Query::Messages { wanted, .. } if wanted.receiver.is_some()
                     ));
-                    search.answered(query.answer(self.driver.now, &self.driver.shards[shard]));
+                    let mut answer = query.answer(self.driver.now, &self.driver.shards[shard]);
+                    // Each kernel has passed on what it took. A blocked socket took nothing.
+                    answer.diagnose(|_| Some(SocketView::default()));
+                    search.answered(answer);
                 }
                 SearchStep::Look(lookup) => {
                     let reader: &mut dyn StoreReader = &mut self.disk;
@@ -436,7 +556,6 @@ impl World {
             let of_topic = dropped.iter().filter(|drop| drop.topic.to_string() == topic);
             of_topic.map(|drop| drop.cause).collect()
         };
-        // Some drops do not know their topic. They fit any.
         let (drops, unknown) = (causes_on(&topic), causes_on(""));
         let filter = LetterFilter { topic: Some(topic.as_str().into()), ..LetterFilter::default() };
         let letters = self.ask(&Query::Letters { before: None, most: 256, filter }, |answer| match answer {
@@ -453,7 +572,18 @@ impl World {
         let is_right = match truth {
             Truth::Sent => found == (1, &[], 0, 0) && is_sent,
             Truth::Waiting => found == (1, &[], 0, 0) && !is_sent,
-            Truth::Unread => found == (1, &[], 0, 0),
+            Truth::Unread => {
+                let by_network = |row: &UnfinishedMessage| match row.wait {
+                    WaitReason::Unacknowledged(sent) => {
+                        assert_eq!(sent.cause.holder(), Holder::Network, "the client has {topic}");
+                        true
+                    }
+                    WaitReason::SocketBlocked(_) => true,
+                    _ => false,
+                };
+                self.held_by_network += rows.iter().filter(|row| by_network(row)).count();
+                found == (1, &[], 0, 0)
+            }
             Truth::Acknowledged => found == (0, &[], 0, 0),
             Truth::Delayed => found == (0, &[], 0, 1),
             Truth::Parked => found == (0, &[DropReason::Parked], 1, 0),
@@ -461,10 +591,13 @@ impl World {
                 let by_rule = refused.iter().any(|one| one.cause == DropReason::NotAuthorized.name());
                 found == (0, &[], 0, 0) && by_rule
             }
+            // Nobody has its topic any more.
+            Truth::Dropped(cause @ DropReason::Unreadable) => {
+                found == (0, &[], 0, 0) && unknown.contains(&cause)
+            }
             Truth::Dropped(cause) => {
-                let is_letter = cause == DropReason::NegativelyAcknowledged;
-                let drop: &[DropReason] = if unknown.contains(&cause) { &drops[..] } else { &[cause] };
-                found == (0, drop, usize::from(is_letter), 0)
+                let is_letter = matches!(cause, DropReason::NegativelyAcknowledged | DropReason::Exhausted);
+                found == (0, &[cause], usize::from(is_letter), 0)
             }
         };
         let habit = HABITS[receiver];
@@ -484,8 +617,8 @@ impl Drop for OnFailure {
 }
 
 /// Returns a world in which all messages are published.
-fn world(seed: u64) -> World {
-    let mut world = World::new(seed);
+fn world(seed: u64, policy: QueuePolicy) -> World {
+    let mut world = World::new(seed, policy);
     while world.messages.len() < MESSAGES {
         world.publish();
         if world.rng.percent(20) {
@@ -497,20 +630,26 @@ fn world(seed: u64) -> World {
 
 #[test]
 fn where_says_of_each_of_a_thousand_messages_what_has_become_of_it() {
-    let mut seen = Vec::new();
-    for seed in SEEDS {
+    let (mut seen, mut held_by_network) = (Vec::new(), 0);
+    let policies = [QueuePolicy::Refuse, QueuePolicy::DropOldest];
+    for (seed, policy) in SEEDS.into_iter().flat_map(|seed| policies.map(|policy| (seed, policy))) {
         let _seed = OnFailure(seed);
-        let mut world = world(seed);
+        let mut world = world(seed, policy);
         world.end_some();
         world.write();
-        (0..MESSAGES).for_each(|message| world.check(message));
+        (0..world.messages.len()).for_each(|message| world.check(message));
+        held_by_network += world.held_by_network;
         seen.extend(world.messages.iter().map(|(_, truth)| *truth));
     }
     let kinds =
         [Truth::Sent, Truth::Waiting, Truth::Unread, Truth::Acknowledged, Truth::Delayed, Truth::Denied];
     let causes = [
         DropReason::QueueRefused,
+        DropReason::QueueOverflow,
         DropReason::Expired,
+        DropReason::Exhausted,
+        DropReason::Unreadable,
+        DropReason::OutboxFull,
         DropReason::TooLarge,
         DropReason::SessionEnded,
         DropReason::NegativelyAcknowledged,
@@ -520,13 +659,14 @@ fn where_says_of_each_of_a_thousand_messages_what_has_become_of_it() {
     for truth in kinds.into_iter().chain([Truth::Parked]).chain(causes) {
         assert!(seen.contains(&truth), "no message is {truth:?}");
     }
+    assert!(held_by_network > 0, "no message is held by the network");
 }
 
 #[test]
 fn a_search_misses_no_message_that_waits_while_queues_are_read_back() {
     for seed in SEEDS {
         let _seed = OnFailure(seed);
-        let (mut world, mut moved) = (world(seed), 0);
+        let (mut world, mut moved) = (world(seed, QueuePolicy::Refuse), 0);
         for round in 0..10 {
             if world.receivers[0].link.is_some() {
                 world.leave(0);
@@ -563,8 +703,8 @@ fn a_search_misses_no_message_that_waits_while_queues_are_read_back() {
 
 #[test]
 fn messages_whose_commit_is_pending_are_counted_and_not_denied() {
-    let mut world = World::new(SEEDS[0]);
-    while world.of(0, Truth::Waiting).len() < 80 {
+    let mut world = World::new(SEEDS[0], QueuePolicy::Refuse);
+    while world.of(0, Truth::Waiting).len() < QUEUE {
         world.publish();
     }
     let wanted = Wanted { topic: WantedTopic::read("r0/#").ok(), ..Wanted::default() };
@@ -573,10 +713,10 @@ fn messages_whose_commit_is_pending_are_counted_and_not_denied() {
         let of = in_store.iter().find(|one| &*one.receiver == "r0").expect("some are in the store");
         (messages.len(), of.messages, of.found, of.unseen)
     };
-    let (in_memory, in_store) = (64, 80 - 64);
+    let (in_memory, in_store) = (64, QUEUE - 64);
     assert_eq!(counted(&mut world), (in_memory, in_store, 0, in_store));
     world.write();
-    assert_eq!(counted(&mut world), (80, in_store, in_store, 0));
+    assert_eq!(counted(&mut world), (QUEUE, in_store, in_store, 0));
 }
 
 #[test]

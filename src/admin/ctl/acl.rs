@@ -1,10 +1,12 @@
-//! The commands of `homing ctl` about the rules for clients, in `acl.file`.
+//! The commands of `homing ctl` about the rules for clients, in `acl.file` and in the files of single
+//! listeners.
 
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use super::http::{NoteFlag, done, noted, path_with, read, request, send};
 use super::publish::content;
 use super::text::{Print, pretty};
+use super::users::ListenerFlag;
 use crate::admin::routes::acl::{AclAnswer, AclEdited};
 use crate::escape;
 use clap::Subcommand;
@@ -14,11 +16,16 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum AclCommand {
     /// Print acl.file
-    Show,
+    Show {
+        #[command(flatten)]
+        of: ListenerFlag,
+    },
     /// Check a text; mistakes are named with their lines
     Check {
         /// The file with the text; - for standard input
         file: PathBuf,
+        #[command(flatten)]
+        of: ListenerFlag,
     },
     /// Replace acl.file by a text, and put it in force
     Set {
@@ -28,6 +35,8 @@ pub(super) enum AclCommand {
         #[arg(long)]
         version: Option<String>,
         #[command(flatten)]
+        of: ListenerFlag,
+        #[command(flatten)]
         note: NoteFlag,
     },
 }
@@ -36,8 +45,9 @@ pub(super) enum AclCommand {
 /// answers, or the broker refuses.
 pub(super) fn run(command: &AclCommand, broker: &BrokerEndpoint, print: Print) -> Result<String, CtlError> {
     match command {
-        AclCommand::Show => {
-            let answer = request(broker, "GET", "/api/v1/acl")?;
+        AclCommand::Show { of } => {
+            let path = path_with("/api/v1/acl", &[("listener", &of.listener)]);
+            let answer = request(broker, "GET", &path)?;
             if print == Print::Json {
                 return Ok(pretty(&answer));
             }
@@ -45,14 +55,17 @@ pub(super) fn run(command: &AclCommand, broker: &BrokerEndpoint, print: Print) -
             let lines: Vec<String> = text.lines().map(escape::visible).collect();
             Ok(lines.join("\n"))
         }
-        AclCommand::Check { file } => {
-            let answer = put(broker, "/api/v1/acl?dry_run=true", file)?;
+        AclCommand::Check { file, of } => {
+            let dry_run = Some("true".to_owned());
+            let path = path_with("/api/v1/acl", &[("dry_run", &dry_run), ("listener", &of.listener)]);
+            let answer = put(broker, &path, file)?;
             print.answer(answer, |AclEdited { changed, .. }| {
                 if changed { "the text is valid" } else { "the text is valid, and is in force" }.to_owned()
             })
         }
-        AclCommand::Set { file, version, note } => {
-            let path = noted(&path_with("/api/v1/acl", &[("version", version)]), note);
+        AclCommand::Set { file, version, of, note } => {
+            let path =
+                noted(&path_with("/api/v1/acl", &[("version", version), ("listener", &of.listener)]), note);
             print.answer(put(broker, &path, file)?, |AclEdited { changed, .. }| {
                 if changed { "changed, and in force" } else { "nothing changed" }.to_owned()
             })

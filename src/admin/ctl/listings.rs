@@ -8,7 +8,6 @@ use crate::admin::credentials;
 use crate::admin::human::{budget, count, percent};
 use crate::admin::payloads::{MOST, PayloadView};
 use crate::admin::routes::audit::Audit;
-use crate::admin::routes::clients::TopClients;
 use crate::admin::routes::delayed::DelayedMessages;
 use crate::admin::routes::mosquitto::{ListenerRow, Listeners};
 use crate::admin::routes::slo::{ObjectiveRow, ObjectivesAnswer};
@@ -203,12 +202,6 @@ fn clients_table(rows: Vec<ClientRow>) -> String {
             }),
         ],
     )
-}
-
-/// Returns the clients that come first by a figure as a table.
-pub(super) fn top_table(TopClients { clients, complete }: TopClients) -> String {
-    let out = clients_table(clients);
-    if complete { out } else { format!("{out}\nnot all clients were looked at; the broker is busy") }
 }
 
 /// Returns the verdicts of a search, one on each line.

@@ -26,7 +26,6 @@ pub(crate) use http::{checks, overview};
 pub(crate) use settings::pending_restart;
 
 use super::routes::login::LoginCodeAnswer;
-use super::segment::segment;
 use actions::ActionCommand;
 use clap::{Args, Subcommand};
 use dead_letters::DeadLettersCommand;
@@ -60,15 +59,6 @@ enum CtlCommand {
     Listeners,
     /// List clients
     Clients(ClientsFlags),
-    /// List the clients that come first by a figure
-    Top {
-        /// oldest_unacked, queued, queued_bytes or in_flight
-        #[arg(long, default_value = "oldest_unacked")]
-        by: String,
-        /// Number of clients at most
-        #[arg(long, default_value_t = 10)]
-        limit: usize,
-    },
     /// Show a client: its messages in flight, its queue, and why it waits
     Client {
         /// The client identifier
@@ -129,10 +119,6 @@ pub fn run(arguments: &CtlArguments, broker: &BrokerEndpoint) -> Result<String, 
         CtlCommand::Status => print.answer(overview(broker)?, status::totals)?,
         CtlCommand::Listeners => print.answer(get("/api/v1/listeners")?, listings::listeners_table)?,
         CtlCommand::Clients(flags) => return clients(broker, flags, print),
-        CtlCommand::Top { by, limit } => {
-            let path = format!("/api/v1/clients/top?by={}&limit={limit}", segment(by));
-            print.answer(get(&path)?, listings::top_table)?
-        }
         CtlCommand::Client { id } => print.answer(get(&client_path(id, ""))?, client::client_text)?,
         CtlCommand::Inflight(flags) => return messages::run(flags, "inflight", broker, print),
         CtlCommand::Queue(flags) => return messages::run(flags, "queue", broker, print),

@@ -1,21 +1,32 @@
-//! The commands of `homing ctl` about the users of clients, in `auth.password_file`.
+//! The commands of `homing ctl` about the users of clients, in `auth.password_file` and in the files
+//! of single listeners.
 
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
-use super::http::{NoteFlag, act, done, noted, send};
+use super::http::{NoteFlag, act, done, noted, path_with, send};
 use super::listings::{pages, text};
 use super::text::{Print, left, table};
 use crate::admin::routes::users::{UserChanged, UserRow};
 use crate::admin::segment::segment;
 use crate::auth::passwd::HashChoice;
 use crate::auth::passwd::secret::{self, Repeat, SecretSource};
-use clap::Subcommand;
+use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
+
+/// The listener whose own file is meant.
+#[derive(Clone, Debug, Args)]
+pub(super) struct ListenerFlag {
+    /// Name of a listener with a file of its own [default: the file of the broker]
+    #[arg(long, value_name = "NAME")]
+    pub(super) listener: Option<String>,
+}
 
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum UsersCommand {
     /// List the users of auth.password_file, by name
     List {
+        #[command(flatten)]
+        of: ListenerFlag,
         /// Number of users at most
         #[arg(long, default_value_t = 1_000)]
         limit: usize,
@@ -34,12 +45,16 @@ pub(super) enum UsersCommand {
         #[arg(long, value_enum)]
         hash: Option<HashChoice>,
         #[command(flatten)]
+        of: ListenerFlag,
+        #[command(flatten)]
         note: NoteFlag,
     },
     /// Remove a user, and end its connections
     Remove {
         /// The user name
         name: String,
+        #[command(flatten)]
+        of: ListenerFlag,
         #[command(flatten)]
         note: NoteFlag,
     },
@@ -49,10 +64,11 @@ pub(super) enum UsersCommand {
 /// broker refuses.
 pub(super) fn run(command: &UsersCommand, broker: &BrokerEndpoint, print: Print) -> Result<String, CtlError> {
     Ok(match command {
-        UsersCommand::List { limit } => {
-            print.answer(pages(broker, "/api/v1/users?", "users", (*limit, 1_000))?, users_table)?
+        UsersCommand::List { of, limit } => {
+            let path = path_with("/api/v1/users", &[("listener", &of.listener)]);
+            print.answer(pages(broker, &path, "users", (*limit, 1_000))?, users_table)?
         }
-        UsersCommand::Set { name, stdin, device, hash, note } => {
+        UsersCommand::Set { name, stdin, device, hash, of, note } => {
             let source = match (stdin, device) {
                 (true, _) => SecretSource::Stdin,
                 (false, true) => SecretSource::Random,
@@ -61,8 +77,9 @@ pub(super) fn run(command: &UsersCommand, broker: &BrokerEndpoint, print: Print)
             let password = secret::read(source, Repeat::Twice);
             let password = password.map_err(|error| CtlError::Argument(error.to_string()))?;
             let hash = hash.unwrap_or(if *device { HashChoice::Scram } else { HashChoice::Argon2id });
-            let body = json!({ "password": *password, "hash": hash }).to_string();
-            let answer = done(send(broker, "PUT", &noted(&path(name), note), &body)?)?;
+            let word = hash.to_possible_value().map(|value| value.get_name().to_owned());
+            let body = json!({ "password": *password, "hash": word }).to_string();
+            let answer = done(send(broker, "PUT", &noted(&path(name, of), note), &body)?)?;
             if *device {
                 return Ok(password.as_str().to_owned());
             }
@@ -71,8 +88,8 @@ pub(super) fn run(command: &UsersCommand, broker: &BrokerEndpoint, print: Print)
                 format!("{action}, and in force; {} clients disconnected", disconnected.total)
             })?
         }
-        UsersCommand::Remove { name, note } => {
-            let answer = act(broker, "DELETE", &path(name), note)?;
+        UsersCommand::Remove { name, of, note } => {
+            let answer = act(broker, "DELETE", &path(name, of), note)?;
             print.answer(answer, |UserChanged { disconnected, .. }| {
                 format!("removed; {} clients disconnected", disconnected.total)
             })?
@@ -80,8 +97,8 @@ pub(super) fn run(command: &UsersCommand, broker: &BrokerEndpoint, print: Print)
     })
 }
 
-fn path(name: &str) -> String {
-    format!("/api/v1/users/{}", segment(name))
+fn path(name: &str, of: &ListenerFlag) -> String {
+    path_with(&format!("/api/v1/users/{}", segment(name)), &[("listener", &of.listener)])
 }
 
 fn users_table(rows: Vec<UserRow>) -> String {

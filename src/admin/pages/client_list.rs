@@ -47,10 +47,12 @@ struct ListedClient {
     user: String,
     address: String,
     listener: String,
+    /// The age of the oldest message of the queue; empty without one.
+    queued_for: String,
 }
 
 /// The columns, each with its class and the order that its head asks for.
-const COLUMNS: [(&str, &str, Option<SessionOrder>); 10] = [
+const COLUMNS: [(&str, &str, Option<SessionOrder>); 11] = [
     ("client", "", Some(SessionOrder::ClientId)),
     ("state", "", None),
     ("user", "", None),
@@ -58,8 +60,9 @@ const COLUMNS: [(&str, &str, Option<SessionOrder>); 10] = [
     ("listener", "", None),
     ("version", "", None),
     ("queued", "number", Some(SessionOrder::Queued)),
+    ("queued for", "number", None),
     ("in flight", "number", Some(SessionOrder::InFlight)),
-    ("oldest", "number", Some(SessionOrder::OldestUnacknowledged)),
+    ("unacknowledged for", "number", Some(SessionOrder::OldestUnacknowledged)),
     ("where it is", "", None),
 ];
 
@@ -201,12 +204,14 @@ fn heads(pairs: &[&str], sort: &str) -> Vec<ColumnHead> {
 
 impl ListedClient {
     fn of(view: ClientView) -> ListedClient {
-        let ClientRow { user, address, listener, .. } = &view.client;
+        let ClientRow { user, address, listener, oldest_queued_age, .. } = &view.client;
+        let oldest = oldest_queued_age.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
         ListedClient {
             state: state_words(&view.client),
             user: user.as_deref().map(shown).unwrap_or_default(),
             address: address.clone().unwrap_or_default(),
             listener: listener.clone().unwrap_or_default(),
+            queued_for: oldest.map(long).unwrap_or_default(),
             view,
         }
     }
@@ -230,7 +235,10 @@ mod tests {
         };
         let sorted = |query: &str, sorted| Some((Some(query.to_owned()), sorted));
         let pairs = ["prefix=a%2Fb", "sort=queued"];
-        assert_eq!(of(&pairs, "queued", "oldest"), sorted("prefix=a%2Fb&sort=oldest_unacked", None));
+        assert_eq!(
+            of(&pairs, "queued", "unacknowledged for"),
+            sorted("prefix=a%2Fb&sort=oldest_unacked", None)
+        );
         assert_eq!(of(&pairs, "queued", "queued"), sorted("prefix=a%2Fb&sort=queued", Some("descending")));
         assert_eq!(of(&[], "", "client"), sorted("sort=client_id", Some("ascending")));
         assert_eq!(of(&[], "", "user"), Some((None, None)));

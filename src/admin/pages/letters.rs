@@ -64,14 +64,18 @@ impl LettersForm {
         }
     }
 
-    /// Returns the path of the list with this filter.
-    pub(super) fn path(&self) -> String {
+    /// Returns the filter as a query string.
+    pub(super) fn query(&self) -> String {
         let given = self.fields().into_iter().filter(|(_, value)| !value.is_empty());
         let pairs: Vec<String> = given.map(|(name, value)| format!("{name}={}", segment(value))).collect();
-        if pairs.is_empty() {
-            "/dead-letters".to_owned()
-        } else {
-            format!("/dead-letters?{}", pairs.join("&"))
+        pairs.join("&")
+    }
+
+    /// Returns the path of the list with this filter.
+    pub(super) fn path(&self) -> String {
+        match self.query() {
+            query if query.is_empty() => "/dead-letters".to_owned(),
+            query => format!("/dead-letters?{query}"),
         }
     }
 

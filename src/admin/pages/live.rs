@@ -15,10 +15,10 @@ use super::frame::{PageFigure, Status};
 use super::gauges::OverviewGauges;
 use super::overview::totals;
 use super::views::{clock_time, link_of};
+use crate::admin::caller_seats::CallerSeat;
 use crate::admin::event_stream::{event, event_stream};
 use crate::admin::failed::Failed;
 use crate::admin::state::State;
-use crate::admin::stream_seats::StreamSeat;
 use crate::admin::timeline::NumberedMoment;
 use actix_web::web::{Bytes, Query, ReqData};
 use actix_web::{HttpRequest, HttpResponse};
@@ -92,7 +92,7 @@ pub(crate) async fn events(
     let wanted = WantedStreams::read(asked.streams.as_deref().unwrap_or("overview"))?;
     state.running()?;
     let caller = reader.caller(&state).ok_or(Failed::Unauthorized)?;
-    let seat = state.stream_seat(&caller).ok_or(Failed::Busy)?;
+    let seat = state.stream_seat(&caller)?;
     let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok());
     let last = last.map(|id| state.timeline.number_of(id));
     let (answer, to) = event_stream(BUFFERED);
@@ -109,7 +109,7 @@ struct LiveWriter {
     /// True if events were left out since the reader was told last.
     lagged: Option<Lagged>,
     /// Held until the stream ends.
-    _seat: StreamSeat,
+    _seat: CallerSeat,
 }
 
 /// Events were left out.

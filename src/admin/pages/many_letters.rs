@@ -9,6 +9,7 @@ use super::views::{count, in_sentence, shown};
 use crate::admin::bulk::{LetterAction, LetterWish, act_on_letters};
 use crate::admin::commands::republish_to;
 use crate::admin::failed::Failed;
+use crate::admin::request::parse_query;
 use serde::Deserialize;
 
 /// The form of an action on all letters that fit.
@@ -24,23 +25,16 @@ pub(super) struct ManyForm {
     /// touched.
     #[serde(default)]
     newest: String,
+    /// The query string of the list.
     #[serde(default)]
-    cause: String,
-    #[serde(default)]
-    receiver: String,
-    #[serde(default)]
-    topic: String,
-    #[serde(default)]
-    min_age: String,
-    #[serde(default)]
-    max_age: String,
+    filter: String,
 }
 
 /// Counts the letters, and asks; or acts on them, and says how many it were and how many are left.
 pub(super) async fn act(form: SubmittedForm<ManyForm>) -> PageResult {
     let SubmittedForm { visit, operator, fields: form } = form;
-    let ManyForm { verb, to, confirm, newest, cause, receiver, topic, min_age, max_age } = form;
-    let filter = LettersForm { cause, receiver, topic, min_age, max_age, ..LettersForm::default() };
+    let ManyForm { verb, to, confirm, newest, filter } = form;
+    let filter: LettersForm = parse_query(&filter)?;
     let (action, done_word, title_word) = match verb.as_str() {
         "republish" => (LetterAction::Republish(republish_to(&to)?), "published again", "Republish"),
         "delete" => (LetterAction::Delete, "deleted", "Delete"),
@@ -64,8 +58,7 @@ pub(super) async fn act(form: SubmittedForm<ManyForm>) -> PageResult {
     };
     let letters = if done.count == 1 { "dead letter" } else { "dead letters" };
     let number = count(done.count as u64);
-    let given = filter.fields().into_iter().map(|(name, value)| (name, value.clone()));
-    let others = [("verb", verb), ("to", to), ("newest", newest.clone())];
+    let fields = [("filter", filter.query()), ("verb", verb), ("to", to), ("newest", newest.clone())];
     let question = ConfirmQuestion {
         title: format!("{title_word} {number} {letters}{}?", words(&filter)),
         text: match action {
@@ -75,7 +68,7 @@ pub(super) async fn act(form: SubmittedForm<ManyForm>) -> PageResult {
             LetterAction::Delete => "Their messages are lost.",
         },
         action: "/dead-letters".to_owned(),
-        fields: given.chain(others).collect(),
+        fields: fields.into(),
         note: operator.note,
         button: title_word,
         back: filter.path(),

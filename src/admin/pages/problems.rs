@@ -5,6 +5,8 @@ use super::views::{in_sentence, seconds, view_of};
 use crate::admin::listing::FoundClients;
 use crate::admin::queries::stuck::stuck_clients;
 use crate::admin::readiness::{StoreState, late_threads};
+use crate::admin::rows::refused::RefusedRow;
+use crate::admin::segment::segment;
 use crate::admin::state::State;
 use crate::broker::observer::Observer;
 use crate::clock;
@@ -42,6 +44,7 @@ named_enum! {
         Memory = "memory",
         StuckClients = "stuck_clients",
         Drops = "drops",
+        Refusals = "refusals",
         Objective = "objective",
         SlowCommits = "slow_commits",
         LateDeadlines = "late_deadlines",
@@ -63,13 +66,16 @@ impl BrokerProblemKind {
             }
             BrokerProblemKind::ThreadHangs => "See the log, and the dump of SIGUSR1.",
             BrokerProblemKind::Memory => {
-                "homing ctl top --by queued_bytes names the longest queues. Or raise limits.memory and reload."
+                "homing ctl clients --sort queued_bytes names the longest queues. Or raise limits.memory and reload."
             }
             BrokerProblemKind::StuckClients => {
                 "homing ctl clients --stuck 10s lists them, each with where its message is."
             }
             BrokerProblemKind::Drops => {
                 "homing ctl where --topic TOPIC names the last ones, with the reasons."
+            }
+            BrokerProblemKind::Refusals => {
+                "Correct the client, or the rule or bound: homing ctl dropped lists what was refused."
             }
             BrokerProblemKind::Objective => "homing ctl slow names the clients and topics that are late.",
             BrokerProblemKind::SlowCommits => "Use a faster disk, or store.durability = \"interval\".",
@@ -95,6 +101,7 @@ impl BrokerProblemKind {
             }
             BrokerProblemKind::StuckClients => ("", self.page().map(|page| (page, "All stuck clients"))),
             BrokerProblemKind::Drops => ("", Some(("/where", "Find the last ones, with the reasons"))),
+            BrokerProblemKind::Refusals => ("Correct the client, or the rule or bound.", None),
             BrokerProblemKind::Objective => ("", Some(("/slow", "The clients and topics that are late"))),
             BrokerProblemKind::ReloadRefused => (
                 "The old configuration is in force.",
@@ -126,6 +133,7 @@ impl BrokerProblemKind {
             | BrokerProblemKind::ThreadHangs
             | BrokerProblemKind::Memory
             | BrokerProblemKind::Drops
+            | BrokerProblemKind::Refusals
             | BrokerProblemKind::SlowCommits
             | BrokerProblemKind::ExportFails => None,
         }
@@ -203,6 +211,16 @@ impl FoundProblems {
         if let Some(ago) = last.filter(|ago| *ago < LATELY) {
             let text = format!("Messages are dropped, the last one {} ago.", seconds(ago));
             self.add(BrokerProblemKind::Drops, text);
+        }
+        if let Some(most) = &total.most_refused {
+            let row = RefusedRow::of(most);
+            let name = in_sentence(&row.client_id.chars().take(NAME).collect::<String>());
+            let link = match most.client_id.is_whole() {
+                true => format!("/clients/{}", segment(most.client_id.beginning())),
+                false => "/where".to_owned(),
+            };
+            let (kind, text) = (BrokerProblemKind::Refusals, format!("{name} {}", row.sentence()));
+            self.0.push(BrokerProblem { kind, text, link: Some(link) });
         }
         for (objective, counts) in total.counters.objectives.counts() {
             if counts.budget_left(objective.target).is_some_and(|left| left < 0.0) {

@@ -12,7 +12,6 @@ pub(super) mod slow;
 pub(super) mod sorted;
 pub(super) mod stuck;
 pub(super) mod target;
-pub(super) mod top;
 pub(super) mod unfinished;
 mod verdicts;
 pub(super) mod waits;

@@ -1,6 +1,7 @@
 //! Pages of sessions in one order over all shards, with the number of all that fit.
 
 use super::ask::ask;
+use super::oldest_queued::add_oldest_queued;
 use super::sessions::{ListParameters, SocketFilter, filter_hash};
 use crate::admin::failed::Failed;
 use crate::admin::listing::ListedRow;
@@ -8,12 +9,25 @@ use crate::admin::state::AdminState;
 use crate::clock;
 use crate::operators::query::{BYTES, Query, QueryAnswer, SessionFilter};
 use crate::operators::session_order::{RankRange, SessionOrder, SessionRank};
+use crate::time::Instant;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Time for one page. A page that is not complete by then says so.
 const TIME: Duration = Duration::from_secs(5);
+
+/// Rows that a pass over all sessions collects for this page and the next ones.
+const AHEAD: usize = 1_000;
+
+/// A pass is good for so many times its own time, and for [`OLDEST`] at most. So pages that follow
+/// the broker, or one another, take a tenth of the time of a shard, however many there are.
+const WORTH: u32 = 10;
+
+/// The age of a pass at most.
+const OLDEST: Duration = Duration::from_secs(10);
 
 /// Bytes of a cursor before the name of its rank: the filter's hash, the figure, shard and slot.
 const HEAD: usize = 4 + 8 + 1 + 4;
@@ -32,7 +46,8 @@ pub(crate) struct SortedPage {
     pub(crate) is_complete: bool,
 }
 
-/// Returns a page of the sessions that fit, in an order. Looks at every session, and with a filter
+/// Returns a page of the sessions that fit, in an order: from the last pass over all sessions, if it
+/// has the page and is good enough. Else looks at every session, and with a filter
 /// that only sockets answer at every socket that may fit. A page does not wait for the turn of a
 /// search, which may take seconds: the shards answer one question at a time in any case. Errors: a
 /// parameter or the cursor is not valid, or a shard does not answer.
@@ -45,9 +60,26 @@ pub(crate) async fn sorted_sessions(
     let filter = by_socket.narrowed(parameters.filter(observer)?);
     let hash = filter_hash(&(&filter, by_socket, order.name()));
     let after = parameters.cursor.as_deref().map(|text| read_cursor(text, hash).ok_or(Failed::Cursor));
-    let mut page = Collector::new(limit, after.transpose()?, order, by_socket);
-    let is_complete = page.take_all(state, &filter, |_| Duration::ZERO, TIME).await?;
-    Ok(page.finish(hash, is_complete))
+    let after = after.transpose()?;
+    let begun = clock::now();
+    let known = state
+        .last_pass
+        .fresh(begun, hash)
+        .and_then(|pass| Some(pass.page(pass.find(after.as_ref(), limit)?)));
+    let mut page = match known {
+        Some(page) => page,
+        None => {
+            let mut rows = Collector::new(AHEAD, after, order, by_socket);
+            let is_complete = rows.take_all(state, &filter, |_| Duration::ZERO, TIME).await?;
+            let pass = rows.finish(hash, is_complete);
+            let page = pass.page(0..pass.ranks.len().min(limit));
+            state.last_pass.keep((begun, clock::now()), pass);
+            page
+        }
+    };
+    add_oldest_queued(observer, &mut page.rows.iter_mut().map(|row| &mut row.session).collect::<Vec<_>>())
+        .await;
+    Ok(page)
 }
 
 /// Returns the first `most` sessions of an order that a filter admits, and true if every session
@@ -62,6 +94,65 @@ pub(super) async fn first_sessions(
     let mut first = Collector::new(most, None, order, SocketFilter::default());
     let is_complete = first.take_all(state, &filter, pace, time).await?;
     Ok((first.rows.into_iter().map(|(_, row)| row).collect(), is_complete))
+}
+
+/// What a pass over all sessions found: the rows behind a place, in their order.
+#[derive(Debug)]
+struct Pass {
+    hash: u32,
+    after: Option<SessionRank>,
+    ranks: Vec<SessionRank>,
+    /// The session at each rank.
+    rows: Vec<ListedRow>,
+    total: usize,
+    before: usize,
+    is_complete: bool,
+}
+
+impl Pass {
+    /// Returns the rows of the page behind a place; `None` if the pass does not have them all.
+    fn find(&self, after: Option<&SessionRank>, limit: usize) -> Option<Range<usize>> {
+        let from = match after {
+            after if after == self.after.as_ref() => 0,
+            Some(after) => self.ranks.iter().position(|rank| rank == after)? + 1,
+            None => return None,
+        };
+        let is_whole = from + limit <= self.ranks.len() || self.before + self.ranks.len() >= self.total;
+        is_whole.then(|| from..self.ranks.len().min(from + limit))
+    }
+
+    /// Returns the page with these rows.
+    fn page(&self, at: Range<usize>) -> SortedPage {
+        let has_more = self.before + at.end < self.total;
+        let last = self.ranks[at.clone()].last().filter(|_| has_more);
+        SortedPage {
+            next: last.map(|rank| write_cursor(rank, self.hash)),
+            before: self.before + at.start,
+            rows: self.rows[at].to_vec(),
+            total: self.total,
+            is_complete: self.is_complete,
+        }
+    }
+}
+
+/// The last pass over all sessions, with the end of its worth: 1 MiB at most.
+#[derive(Debug, Default)]
+pub(crate) struct LastPass(Mutex<Option<(Instant, Arc<Pass>)>>);
+
+impl LastPass {
+    /// Returns the pass of a listing, if it is still good.
+    fn fresh(&self, now: Instant, hash: u32) -> Option<Arc<Pass>> {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, pass) = last.as_ref().filter(|(until, pass)| now < *until && pass.hash == hash)?;
+        Some(Arc::clone(pass))
+    }
+
+    /// Keeps a pass that took from `begun` to `ended`.
+    fn keep(&self, (begun, ended): (Instant, Instant), pass: Pass) {
+        let worth = (ended.since(begun) * WORTH).min(OLDEST);
+        let kept = pass.is_complete.then(|| (ended + worth, Arc::new(pass)));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+    }
 }
 
 /// The rows of a page so far, and the numbers of sessions.
@@ -164,12 +255,10 @@ impl Collector {
         }
     }
 
-    fn finish(self, hash: u32, is_complete: bool) -> SortedPage {
-        let Collector { rows, total, before, .. } = self;
-        let has_more = before + rows.len() < total;
-        let next = rows.last().filter(|_| has_more).map(|(rank, _)| write_cursor(rank, hash));
-        let rows = rows.into_iter().map(|(_, row)| row).collect();
-        SortedPage { rows, next, total, before, is_complete }
+    fn finish(self, hash: u32, is_complete: bool) -> Pass {
+        let Collector { range, rows, total, before, .. } = self;
+        let (ranks, rows) = rows.into_iter().unzip();
+        Pass { hash, after: range.after, ranks, rows, total, before, is_complete }
     }
 }
 
@@ -200,6 +289,36 @@ fn read_cursor(text: &str, hash: u32) -> Option<SessionRank> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A pass over ten sessions, of which it has the first `kept`.
+    fn pass(kept: u32) -> Pass {
+        let rank = |slot| SessionRank { figure: 0, name: "pump".into(), shard: 0, slot };
+        let ranks = (0..kept).map(rank).collect();
+        Pass { hash: 7, after: None, ranks, rows: Vec::new(), total: 10, before: 0, is_complete: true }
+    }
+
+    #[test]
+    fn a_pass_has_the_pages_that_are_whole_in_it() {
+        let (pass, all) = (pass(6), pass(10));
+        assert_eq!(pass.find(None, 3), Some(0..3));
+        let after = |slot| Some(&all.ranks[slot]);
+        assert_eq!(pass.find(after(2), 3), Some(3..6));
+        assert_eq!(pass.find(after(2), 4), None, "it has three of the four");
+        assert_eq!(pass.find(after(7), 1), None);
+        assert_eq!(all.find(after(7), 5), Some(8..10), "the last page is short");
+    }
+
+    #[test]
+    fn a_pass_is_good_for_ten_times_its_own_time() {
+        let (last, at) = (LastPass::default(), Instant::from_millis);
+        last.keep((at(1_000), at(1_200)), pass(6));
+        assert!(last.fresh(at(3_199), 7).is_some() && last.fresh(at(3_200), 7).is_none());
+        assert!(last.fresh(at(1_300), 8).is_none(), "it is of another listing");
+        last.keep((at(1_000), at(6_000)), pass(6));
+        assert!(last.fresh(at(15_999), 7).is_some() && last.fresh(at(16_000), 7).is_none());
+        last.keep((at(1_000), at(6_000)), Pass { is_complete: false, ..pass(6) });
+        assert!(last.fresh(at(6_000), 7).is_none());
+    }
 
     #[test]
     fn a_cursor_leads_behind_its_row_and_one_of_another_listing_is_none() {

@@ -177,7 +177,10 @@ fn about_topic(wanted: &Wanted, found: &FoundPlaces) -> Option<String> {
         ));
     }
     let is_nobody = found.receivers.sessions().is_empty() && found.receivers.groups.is_empty();
-    is_nobody.then(|| "nobody that this is about is subscribed to the topic".to_owned())
+    is_nobody.then(|| match wanted.receiver.as_deref() {
+        None => "nobody is subscribed to the topic".to_owned(),
+        Some(receiver) => format!("{} is not subscribed to the topic", shortened(receiver)),
+    })
 }
 
 /// Returns the verdict about a receiver without waiting messages, if only a receiver is looked for.

@@ -10,12 +10,12 @@ use crate::admin::problem_kind::ProblemKind;
 use crate::admin::request::read_body;
 use crate::admin::state::State;
 use crate::auth::password::file::Fingerprint;
-use crate::broker::file_edits::{ClientFile, NotEdited};
+use crate::broker::file_edits::{ClientFile, ClientFileKind, NotEdited};
 use crate::broker::reload::ReloadMode;
 use actix_web::HttpRequest;
 use actix_web::HttpResponse;
 use actix_web::http::header::{ETAG, IF_MATCH};
-use actix_web::web::{Bytes, Json};
+use actix_web::web::{Bytes, Json, Query};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use utoipa::ToSchema;
@@ -33,6 +33,15 @@ pub(crate) struct AclParameters {
     /// The `version` of the text that was changed. 412 if the file has another one. The header
     /// `If-Match` does the same.
     version: Option<String>,
+    /// The name of a listener with an `acl_file` of its own. Without it, `acl.file` is meant.
+    listener: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AclFileParameters {
+    /// The name of a listener with an `acl_file` of its own. Without it, `acl.file` is meant.
+    listener: Option<String>,
 }
 
 /// The text of the file.
@@ -67,8 +76,9 @@ pub(crate) struct AclEdited {
 }
 
 /// Returns the text of the file.
-pub(crate) async fn show(state: State) -> Result<HttpResponse, Failed> {
-    let read = content(&state, ClientFile::Acl).await?;
+pub(crate) async fn show(asked: Query<AclFileParameters>, state: State) -> Result<HttpResponse, Failed> {
+    let AclFileParameters { listener } = asked.into_inner();
+    let read = content(&state, ClientFile { kind: ClientFileKind::Acl, listener }).await?;
     let text = String::from_utf8(read.content.to_vec());
     let unusable = |_| Failed::Conflict(ProblemKind::FileUnusable, "the file is not UTF-8 text".to_owned());
     let (text, version) = (text.map_err(unusable)?, version_of(&read.version));
@@ -83,7 +93,7 @@ pub(crate) async fn set(
     body: Bytes,
     OperatorRequest { operator, asked }: OperatorRequest<AclParameters>,
 ) -> JsonAnswer<AclEdited> {
-    let AclParameters { dry_run, version } = asked;
+    let AclParameters { dry_run, version, listener } = asked;
     let mode = read_dry_run(dry_run.as_deref())?;
     let AclOrder { text } = read_body(&body, r#"{"text": "topic read a\n"}"#)?;
     let of_header = || {
@@ -97,7 +107,8 @@ pub(crate) async fn set(
         _ => Ok(Zeroizing::new(text.into_bytes())),
     };
     let (action, target) = ("set_acl", "acl.file".to_owned());
-    let (file, parameter) = (ClientFile::Acl, Some(("bytes", bytes.to_string())));
+    let parameter = Some(("bytes", bytes.to_string()));
+    let file = ClientFile { kind: ClientFileKind::Acl, listener };
     let what = FileAction { file, mode, needed: Scope::Admin, action, target, parameter };
     let edited = edit(&operator, what, Box::new(change)).await?;
     let version = version_of(&edited.version);

@@ -11,7 +11,7 @@ use crate::admin::operator::{Operator, OperatorRequest};
 use crate::admin::request::{DurationText, cursor_to, limit_of, place_of, read_body};
 use crate::admin::state::State;
 use crate::auth::ban_file::BanLine;
-use crate::broker::file_edits::{ClientFile, NotEdited};
+use crate::broker::file_edits::{ClientFile, ClientFileKind, NotEdited};
 use crate::broker::reload::ReloadMode;
 use crate::clock::unix_millis;
 use crate::named_enum::named_enum;
@@ -103,7 +103,7 @@ pub(crate) struct BansEdited {
 pub(crate) async fn list(asked: Query<BanParameters>, state: State) -> JsonAnswer<BanAnswer> {
     let BanParameters { limit, cursor } = asked.into_inner();
     let (limit, from) = (limit_of(limit, 100, PAGE)?, place_of::<usize>(cursor.as_deref())?);
-    let read = content(&state, ClientFile::Bans).await?;
+    let read = content(&state, ClientFile::of_broker(ClientFileKind::Bans)).await?;
     let text = String::from_utf8_lossy(&read.content);
     let mut lines =
         text.lines().enumerate().skip(from).filter_map(|(at, line)| Some((at, BanLine::of(line)?)));
@@ -161,7 +161,8 @@ async fn change(
         let new: String = kept.chain(line).map(|line| format!("{line}\n")).collect();
         Ok(Zeroizing::new(new.into_bytes()))
     };
-    let (file, mode, needed) = (ClientFile::Bans, ReloadMode::Apply, Scope::Operator);
+    let file = ClientFile::of_broker(ClientFileKind::Bans);
+    let (mode, needed) = (ReloadMode::Apply, Scope::Operator);
     let what = FileAction { file, mode, needed, action, target, parameter: None };
     let edited = edit(operator, what, Box::new(change)).await?;
     Ok(Json(BansEdited { disconnected: Disconnected::of(&edited.disconnected) }))

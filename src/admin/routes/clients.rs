@@ -1,4 +1,4 @@
-//! /api/v1/clients: the sessions, those that come first by a figure, and one session.
+//! /api/v1/clients: the sessions, and one session.
 
 use super::client_fields::{ClientFields, PartialClient};
 use super::json_answer::JsonAnswer;
@@ -6,8 +6,6 @@ use crate::admin::listing::ListedRow;
 use crate::admin::queries::sessions::{ListParameters, find, list_sessions};
 use crate::admin::queries::sorted::sorted_sessions;
 use crate::admin::queries::target::{ClientTarget, OneParameters};
-use crate::admin::queries::top::{TopFigure, top_sessions};
-use crate::admin::request::limit_of;
 use crate::admin::rows::client::{ClientRow, InFlightMessage, OwnSubscriptionRow};
 use crate::admin::rows::message::MessageRow;
 use crate::admin::rows::refused::RefusedRow;
@@ -15,13 +13,9 @@ use crate::admin::sourced_redelivery::ClientRedelivery;
 use crate::admin::state::State;
 use crate::admin::timeline::NumberedMoment;
 use crate::broker::events::moments::MomentKind;
-use actix_web::guard::GuardContext;
 use actix_web::web::{Json, Path, Query};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::ToSchema;
-
-/// Sessions that come first by a figure, in one answer at most.
-const TOP: usize = 100;
 
 /// A page of the sessions.
 #[derive(Serialize, ToSchema)]
@@ -65,42 +59,6 @@ pub(crate) async fn list(asked: Query<ListParameters>, state: State) -> JsonAnsw
             }
         }
     }))
-}
-
-/// The parameters of the sessions that come first by a figure.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TopParameters {
-    /// The figure.
-    #[schema(value_type = TopFigure)]
-    by: String,
-    /// Number of rows at most.
-    #[schema(minimum = 1, maximum = 100, default = 10, example = 10)]
-    limit: Option<usize>,
-}
-
-/// The sessions that come first by a figure.
-#[derive(Deserialize, Serialize, ToSchema)]
-pub(crate) struct TopClients {
-    /// The largest figure first.
-    #[schema(max_items = 100)]
-    pub(crate) clients: Vec<ClientRow>,
-    /// False if the time was over before every session was looked at.
-    pub(crate) complete: bool,
-}
-
-/// Lists the sessions that come first by a figure.
-pub(crate) async fn top(asked: Query<TopParameters>, state: State) -> JsonAnswer<TopClients> {
-    let (figure, limit) = (TopFigure::read(&asked.by)?, limit_of(asked.limit, 10, TOP)?);
-    let (rows, complete) = top_sessions(&state, figure, limit).await?;
-    let clients = rows.iter().map(|row| ClientRow::of_row(&state, row)).collect();
-    Ok(Json(TopClients { clients, complete }))
-}
-
-/// Returns true if a request asks for [`top`], and not for the client `top`.
-pub(super) fn asks_for_top(context: &GuardContext<'_>) -> bool {
-    let query = context.head().uri.query().unwrap_or_default();
-    query.split('&').any(|pair| pair.starts_with("by="))
 }
 
 /// Returns one session with its messages and filters.

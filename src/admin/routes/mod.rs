@@ -21,7 +21,7 @@ pub(super) mod messages;
 mod metrics;
 pub(super) mod mosquitto;
 pub(super) mod openapi;
-mod overview;
+pub(super) mod overview;
 mod overview_detail;
 mod problems;
 pub(super) mod publish;
@@ -43,7 +43,6 @@ use super::request::caller;
 use super::trace_commands::TraceWish;
 use actix_web::body::BoxBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::guard::fn_guard;
 use actix_web::http::header::{ALLOW, HeaderValue};
 use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{self, PayloadConfig, ServiceConfig, route};
@@ -61,10 +60,6 @@ const PUBLISHER: RouteAdmission = RouteAdmission::Scope(Scope::Publisher);
 const VIEWER: RouteAdmission = RouteAdmission::Scope(Scope::Viewer);
 const OPERATOR: RouteAdmission = RouteAdmission::Scope(Scope::Operator);
 const ADMIN: RouteAdmission = RouteAdmission::Scope(Scope::Admin);
-
-/// The path of the sessions that come first by a figure. A client may be called `top`, too, so the
-/// path means the listing only with the parameter `by`.
-const TOP: &str = "/api/v1/clients/top";
 
 /// The beginnings of the paths that take a larger body than the others.
 const LARGE: [&str; 2] = ["/api/v1/publish", "/api/v1/acl"];
@@ -150,11 +145,13 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
                 "`step` for each step, with its number as the id, and `end`.",
                 Text("text/event-stream"),
             )
-            .resumes(),
+            .resumes()
+            .refuses(&[429]),
         get("/api/v1/events", READER, live::events)
             .says("Live updates as server-sent events. The stream never ends.")
             .gives(200, "Events of the streams that were asked for.", Text("text/event-stream"))
-            .resumes(),
+            .resumes()
+            .refuses(&[429]),
         get("/api/v1/openapi.json", READER, openapi::document).says("This document.").gives(
             200,
             "OpenAPI 3.1.",
@@ -180,12 +177,6 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
             .says("The delivery objectives with their counts and error budgets."),
         get("/api/v1/clients", VIEWER, clients::list)
             .says("The sessions, in pages. A session that stays is listed once."),
-        get(TOP, VIEWER, clients::top)
-            .says(
-                "The sessions that come first by a figure. Without `by`, the path means the \
-            client `top`.",
-            )
-            .refuses(&[404]),
         get("/api/v1/clients/{id}", VIEWER, clients::one)
             .says("One session with its messages and subscriptions."),
         delete("/api/v1/clients/{id}", OPERATOR, actions::end)
@@ -258,9 +249,10 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
                 "Publishes up to 256 messages in their order. Each has its own answer. A mistake in the \
             form of one refuses all.",
             )
-            .body::<publish::Messages>(),
+            .body::<publish::Messages>()
+            .refuses(&[429]),
         get("/api/v1/users", OPERATOR, users::list)
-            .says("The users of clients in `auth.password_file`, by name, in pages. No hashes.")
+            .says("The users of clients in `auth.password_file`, or of `listener`, by name, in pages. No hashes.")
             .refuses(&[409, 422]),
         get("/api/v1/users/{name}", OPERATOR, users::one).says("One user of clients.").refuses(&[409, 422]),
         put("/api/v1/users/{name}", ADMIN, users::set)
@@ -274,7 +266,7 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
             .says("Removes a user of clients from the file, and ends its connections.")
             .refuses(&[409, 422]),
         get("/api/v1/acl", ADMIN, acl::show)
-            .says("The text of `acl.file`, with its version as `ETag`.")
+            .says("The text of `acl.file`, or of the file of `listener`, with its version as `ETag`.")
             .gives(200, "The text.", body::<acl::AclAnswer>())
             .refuses(&[409]),
         put("/api/v1/acl", ADMIN, acl::set)
@@ -326,7 +318,6 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         let all = resource(methods[0].path, &allowed.join(", "));
         let is_large = LARGE.iter().any(|beginning| methods[0].path.starts_with(beginning));
         let all = if is_large { all.app_data(PayloadConfig::new(publish::BODY)) } else { all };
-        let all = if methods[0].path == TOP { all.guard(fn_guard(clients::asks_for_top)) } else { all };
         app.service(methods.iter().fold(all, |all, one| all.route(admitted(one))));
     }
 }

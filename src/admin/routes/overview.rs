@@ -12,6 +12,7 @@ use crate::expiry::statistics::AHEAD;
 use crate::time::Instant;
 use actix_web::web::{Json, Query};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
@@ -24,42 +25,42 @@ pub(crate) struct OverviewParameters {
 }
 
 /// The totals of the broker.
-#[derive(Serialize, ToSchema)]
-pub(super) struct Overview {
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct Overview {
     /// The present problems, the worst first.
-    problems: Vec<ProblemRow>,
-    version: &'static str,
+    pub(crate) problems: Vec<ProblemRow>,
+    pub(crate) version: Cow<'static, str>,
     /// True if every thread works.
-    alive: bool,
+    pub(crate) alive: bool,
     /// The names of the threads that gave no sign of life for 3.5 s.
-    late_threads: Vec<String>,
+    pub(crate) late_threads: Vec<String>,
     /// Seconds.
-    uptime: u64,
-    clients: ClientTotals,
-    queued: QueuedTotals,
+    pub(crate) uptime: u64,
+    pub(crate) clients: ClientTotals,
+    pub(crate) queued: QueuedTotals,
     /// Messages that were sent and not acknowledged to the end.
-    in_flight: u64,
+    pub(crate) in_flight: u64,
     /// The clients with the most queued messages, as of the last few seconds.
     #[schema(max_items = 5)]
-    longest_queues: Vec<LongQueue>,
-    subscriptions: u64,
+    pub(crate) longest_queues: Vec<LongQueue>,
+    pub(crate) subscriptions: u64,
     /// Without the broker's own messages, such as `$SYS/#`.
-    retained_messages: usize,
-    delayed_messages: usize,
-    dead_letters_stored: usize,
-    publishes: PublishTotals,
-    redelivery: RedeliveryTotals,
-    dropped: u64,
+    pub(crate) retained_messages: usize,
+    pub(crate) delayed_messages: usize,
+    pub(crate) dead_letters_stored: usize,
+    pub(crate) publishes: PublishTotals,
+    pub(crate) redelivery: RedeliveryTotals,
+    pub(crate) dropped: u64,
     /// Seconds. Null if nothing was dropped since the start.
     #[schema(required)]
-    last_drop_ago: Option<u64>,
-    recent: RecentRates,
-    memory: MemoryUse,
+    pub(crate) last_drop_ago: Option<u64>,
+    pub(crate) recent: RecentRates,
+    pub(crate) memory: MemoryUse,
     /// Null without a store.
     #[schema(required)]
-    store: Option<StoreFigures>,
-    expiry: ExpiryTotals,
-    listeners: Vec<String>,
+    pub(crate) store: Option<StoreFigures>,
+    pub(crate) expiry: ExpiryTotals,
+    pub(crate) listeners: Vec<String>,
     /// With `detail=sizes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     sizes: Option<OverviewSizes>,
@@ -69,109 +70,109 @@ pub(super) struct Overview {
 }
 
 /// A present problem.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = BrokerProblem)]
-struct ProblemRow {
-    kind: BrokerProblemKind,
+pub(crate) struct ProblemRow {
+    pub(crate) kind: BrokerProblemKind,
     /// The fact, as a sentence.
-    text: String,
+    pub(crate) text: String,
     /// The suggested fix.
-    advice: &'static str,
+    pub(crate) advice: Cow<'static, str>,
 }
 
-#[derive(Serialize, ToSchema)]
-struct ClientTotals {
-    connected: u64,
-    away: u64,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct ClientTotals {
+    pub(crate) connected: u64,
+    pub(crate) away: u64,
 }
 
 /// Messages in the queues of sessions, in memory and in the store.
-#[derive(Serialize, ToSchema)]
-struct QueuedTotals {
-    messages: u64,
-    bytes: u64,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct QueuedTotals {
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
     /// Further messages that wait for room in a queue.
-    held: u64,
+    pub(crate) held: u64,
     /// Seconds since the oldest one that is stored came, too few by 5 % at most. Of one from before
     /// the start of the broker, the seconds since the start. Null if none is stored.
     #[schema(required)]
-    oldest: Option<u64>,
+    pub(crate) oldest: Option<u64>,
 }
 
-#[derive(Serialize, ToSchema)]
-struct LongQueue {
-    client_id: String,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct LongQueue {
+    pub(crate) client_id: String,
     /// True if the client is connected.
-    connected: bool,
-    messages: usize,
-    bytes: usize,
+    pub(crate) connected: bool,
+    pub(crate) messages: usize,
+    pub(crate) bytes: usize,
     /// As `oldest` of `queued`.
     #[schema(required)]
-    oldest: Option<u64>,
+    pub(crate) oldest: Option<u64>,
 }
 
-#[derive(Serialize, ToSchema)]
-struct PublishTotals {
-    received: u64,
-    sent: u64,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct PublishTotals {
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
 }
 
-#[derive(Serialize, ToSchema)]
-struct RedeliveryTotals {
-    redelivered: u64,
-    stalled: u64,
-    disconnected: u64,
-    dead_letters: u64,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct RedeliveryTotals {
+    pub(crate) redelivered: u64,
+    pub(crate) stalled: u64,
+    pub(crate) disconnected: u64,
+    pub(crate) dead_letters: u64,
 }
 
 /// The last seconds, and the last minute.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = RecentFigures)]
-struct RecentRates {
+pub(crate) struct RecentRates {
     /// PUBLISH packets, the mean of four seconds. Null right after the start.
     #[schema(required, minimum = 0)]
-    received_per_second: Option<f64>,
+    pub(crate) received_per_second: Option<f64>,
     #[schema(required, minimum = 0)]
-    sent_per_second: Option<f64>,
+    pub(crate) sent_per_second: Option<f64>,
     /// Seconds that 99 % of the acknowledgements of the last minute came within, rounded up to a
     /// power of two of milliseconds. Null if none came.
     #[schema(required, minimum = 0)]
-    ack_p99: Option<f64>,
+    pub(crate) ack_p99: Option<f64>,
     /// As `ack_p99`, for commits.
     #[schema(required, minimum = 0)]
-    commit_p99: Option<f64>,
+    pub(crate) commit_p99: Option<f64>,
 }
 
 /// Bytes that count against `limits.memory`.
-#[derive(Serialize, ToSchema)]
-struct MemoryUse {
-    bytes: u64,
-    limit: u64,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct MemoryUse {
+    pub(crate) bytes: u64,
+    pub(crate) limit: u64,
 }
 
 /// The state of the store.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = StoreState)]
-struct StoreFigures {
+pub(crate) struct StoreFigures {
     /// Bytes on the disk.
-    bytes: u64,
+    pub(crate) bytes: u64,
     /// Bytes that may be added before new messages are refused.
-    room: u64,
+    pub(crate) room: u64,
     /// True while the store has no room.
-    full: bool,
+    pub(crate) full: bool,
     /// Seconds for which the oldest change has waited for its commit.
     #[schema(minimum = 0)]
-    oldest_uncommitted: f64,
+    pub(crate) oldest_uncommitted: f64,
     /// Seconds within which 99 % of the commits since the start were done.
     #[schema(minimum = 0)]
-    commit_p99: f64,
+    pub(crate) commit_p99: f64,
 }
 
-#[derive(Serialize, ToSchema)]
-struct ExpiryTotals {
-    keys: u64,
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct ExpiryTotals {
+    pub(crate) keys: u64,
     /// The number of deadlines due within a time, such as `10s`.
-    due_within: BTreeMap<String, u64>,
+    pub(crate) due_within: BTreeMap<String, u64>,
 }
 
 /// Returns the totals, as of the shards' last reports.
@@ -193,7 +194,7 @@ pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> 
     let listeners = observer.listeners().open().iter().map(ToString::to_string).collect();
     Ok(Json(Overview {
         problems,
-        version: env!("CARGO_PKG_VERSION"),
+        version: Cow::Borrowed(env!("CARGO_PKG_VERSION")),
         alive: late_threads.is_empty(),
         late_threads,
         uptime: now.since(Instant::ZERO).as_secs(),
@@ -268,5 +269,5 @@ fn store(state: StoreState) -> StoreFigures {
 
 fn problem(problem: BrokerProblem) -> ProblemRow {
     let advice = problem.kind.advice();
-    ProblemRow { kind: problem.kind, text: problem.text, advice }
+    ProblemRow { kind: problem.kind, text: problem.text, advice: advice.into() }
 }

@@ -11,7 +11,7 @@ use crate::named_enum::named_enum;
 use crate::session::drops::DropReason;
 use crate::session::packet_counts::{PacketCounts, PublishCounts};
 use crate::shard::ShardSnapshot;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
@@ -35,7 +35,7 @@ impl OverviewDetail {
 // The mean size of a payload is enough: a histogram would be one more count on the way of each
 // message.
 /// Bytes that passed and are held.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 pub(super) struct OverviewSizes {
     received: DirectionBytes,
     sent: DirectionBytes,
@@ -45,7 +45,7 @@ pub(super) struct OverviewSizes {
 }
 
 /// Bytes of one direction.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Traffic)]
 struct DirectionBytes {
     /// Of sockets.
@@ -80,7 +80,7 @@ impl OverviewSizes {
 }
 
 /// Counts by type of packet, QoS, cause of the drop, and kind of deadline.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 pub(super) struct OverviewKinds {
     packets_received: BTreeMap<String, u64>,
     packets_sent: BTreeMap<String, u64>,

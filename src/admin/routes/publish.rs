@@ -1,6 +1,7 @@
 //! /api/v1/publish: messages that a program publishes.
 
 use super::json_answer::JsonAnswer;
+use crate::admin::access::Caller;
 use crate::admin::failed::Failed;
 use crate::admin::publish::{OutgoingMessage, PublishVerdict, publish, publisher};
 use crate::admin::request::{Asker, Object, read_body};
@@ -10,7 +11,7 @@ use crate::mqtt::packet::{Property, Publish, PublishProperties, QoS, ReasonCode}
 use crate::operators::publish_command::{NoPublish, PublishCommand};
 use actix_web::dev::Payload;
 use actix_web::web::{Bytes, Json};
-use actix_web::{FromRequest, HttpRequest};
+use actix_web::{FromRequest, HttpMessage, HttpRequest};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::{Error as _, SeqAccess, Visitor};
@@ -129,10 +130,11 @@ fn few_messages<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Object<Message
 #[schema(as = Published)]
 pub(crate) struct PublishedAnswer {
     /// The name of the reason code in lower case, such as `success` or `no_matching_subscribers`.
-    /// `busy` if the broker was too busy to publish it, and `unconfirmed` if the outcome is not known.
+    /// `busy` if the broker was too busy to publish it, `share-used` if too many messages of this publisher
+    /// have no answer yet, and `unconfirmed` if the outcome is not known.
     #[schema(example = "success")]
     pub(crate) reason: String,
-    /// The reason code that PUBACK would have; null for `busy` and `unconfirmed`.
+    /// The reason code that PUBACK would have; null for `busy`, `share-used` and `unconfirmed`.
     #[schema(required)]
     pub(crate) reason_code: Option<u8>,
     /// More about an answer that is no success.
@@ -155,7 +157,12 @@ impl FromRequest for PublishSeat {
 
     /// Takes the seat before the body is read, so that the bodies in memory are bounded, too.
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(request.app_data::<State>().and_then(|state| state.publish_seat()).ok_or(Failed::Busy))
+        let caller = request.extensions().get::<Caller>().cloned();
+        let seat = match (request.app_data::<State>(), caller) {
+            (Some(state), Some(caller)) => state.publish_seat(&caller),
+            _ => Err(Failed::Unauthorized),
+        };
+        ready(seat)
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) async fn events(
     state.traces.watch(number, (0, 0), Duration::ZERO).await.ok_or(Failed::NoSuchTrace)?;
     let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let caller = caller.into_inner();
-    let seat = state.stream_seat(&caller).ok_or(Failed::Busy)?;
+    let seat = state.stream_seat(&caller)?;
     let (answer, to) = event_stream(BUFFERED);
     actix_web::rt::spawn(async move {
         let _seat = seat;

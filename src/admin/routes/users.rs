@@ -1,4 +1,4 @@
-//! /api/v1/users: the users of clients in `auth.password_file`.
+//! /api/v1/users: the users of clients in `auth.password_file`, and in the files of single listeners.
 
 use super::config::Disconnected;
 use super::json_answer::JsonAnswer;
@@ -13,7 +13,7 @@ use crate::auth::passwd::edit::PasswordLines;
 use crate::auth::passwd::{HashChoice, hash_as, is_user_name};
 use crate::auth::password::PasswordFile;
 use crate::auth::password::hash::HashKind;
-use crate::broker::file_edits::{ClientFile, NotEdited};
+use crate::broker::file_edits::{ClientFile, ClientFileKind, NotEdited};
 use crate::broker::reload::ReloadMode;
 use actix_web::web::{self, Bytes, Json, Path, Query};
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,25 @@ pub(crate) struct UserParameters {
     #[schema(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<usize>,
     cursor: Option<String>,
+    /// The name of a listener with a `password_file` of its own. Without it, `auth.password_file` is
+    /// meant.
+    listener: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OneUserParameters {
+    /// The name of a listener with a `password_file` of its own. Without it, `auth.password_file` is
+    /// meant.
+    listener: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UserChangeParameters {
+    /// The name of a listener with a `password_file` of its own. Without it, `auth.password_file` is
+    /// meant.
+    listener: Option<String>,
 }
 
 /// The users in the file, by name.
@@ -85,9 +104,9 @@ pub(crate) struct UserChanged {
 }
 
 pub(crate) async fn list(asked: Query<UserParameters>, state: State) -> JsonAnswer<Users> {
-    let UserParameters { limit, cursor } = asked.into_inner();
+    let UserParameters { limit, cursor, listener } = asked.into_inner();
     let limit = limit_of(limit, 100, PAGE)?;
-    let (path, in_force, mut users) = all(&state).await?;
+    let (path, in_force, mut users) = all(&state, listener).await?;
     let count = users.len();
     users.retain(|user| cursor.as_ref().is_none_or(|cursor| user.name > *cursor));
     let more = users.len() > limit;
@@ -96,20 +115,25 @@ pub(crate) async fn list(asked: Query<UserParameters>, state: State) -> JsonAnsw
     Ok(Json(Users { file: path.display().to_string(), in_force, count, users, next }))
 }
 
-pub(crate) async fn one(name: Path<String>, state: State) -> JsonAnswer<UserRow> {
-    let (_, _, users) = all(&state).await?;
+/// Returns one user.
+pub(crate) async fn one(
+    name: Path<String>,
+    asked: Query<OneUserParameters>,
+    state: State,
+) -> JsonAnswer<UserRow> {
+    let (_, _, users) = all(&state, asked.into_inner().listener).await?;
     users.into_iter().find(|user| user.name == **name).map(Json).ok_or_else(no_such_user)
 }
 
 fn no_such_user() -> Failed {
-    Failed::Conflict(ProblemKind::NoSuchEntry, "there is no such user in auth.password_file".to_owned())
+    Failed::Conflict(ProblemKind::NoSuchEntry, "there is no such user in the file".to_owned())
 }
 
 /// Returns the path of the file, if it is in force, and its users by name. A long file is read on
 /// another thread.
-async fn all(state: &State) -> Result<(PathBuf, bool, Vec<UserRow>), Failed> {
+async fn all(state: &State, listener: Option<String>) -> Result<(PathBuf, bool, Vec<UserRow>), Failed> {
     let turn = state.files.turn().await.ok_or(Failed::Busy)?;
-    let read = content(state, ClientFile::Passwords).await?;
+    let read = content(state, ClientFile { kind: ClientFileKind::Passwords, listener }).await?;
     let parse = move || {
         // One at a time, also if callers go, because the file may have a million users.
         let _turn = turn;
@@ -127,9 +151,9 @@ async fn all(state: &State) -> Result<(PathBuf, bool, Vec<UserRow>), Failed> {
 pub(crate) async fn set(
     name: Path<String>,
     body: Bytes,
-    request: OperatorRequest,
+    request: OperatorRequest<UserChangeParameters>,
 ) -> JsonAnswer<UserChanged> {
-    let OperatorRequest { operator, .. } = request;
+    let OperatorRequest { operator, asked: UserChangeParameters { listener } } = request;
     let UserOrder { password, hash: choice } = read_body(&body, r#"{"password": "sesame"}"#)?;
     let (password, name) = (Zeroizing::new(password), checked(name)?);
     // A hash takes 20 ms and 19 MiB: one at a time, on a thread for such work.
@@ -148,19 +172,24 @@ pub(crate) async fn set(
         seen.store(lines.set(&user, &hash), Ordering::Relaxed);
         Ok(text_of(&lines))
     };
-    let edited = edit(&operator, action("set_user", name), Box::new(change)).await?;
+    let edited = edit(&operator, action("set_user", name, listener), Box::new(change)).await?;
     let disconnected = Disconnected::of(&edited.disconnected);
     Ok(Json(UserChanged { added: added.load(Ordering::Relaxed), disconnected }))
 }
 
-pub(crate) async fn remove(name: Path<String>, request: OperatorRequest) -> JsonAnswer<UserChanged> {
+/// Removes a user.
+pub(crate) async fn remove(
+    name: Path<String>,
+    request: OperatorRequest<UserChangeParameters>,
+) -> JsonAnswer<UserChanged> {
+    let OperatorRequest { operator, asked: UserChangeParameters { listener } } = request;
     let name = name.into_inner();
     let user = name.clone();
     let change = move |content: &[u8]| {
         let mut lines = PasswordLines::parse(FilePath::new(FILE), content)?;
         if lines.remove(&user) { Ok(text_of(&lines)) } else { Err(NotEdited::NoEntry) }
     };
-    let edited = edit(&request.operator, action("remove_user", name), Box::new(change)).await?;
+    let edited = edit(&operator, action("remove_user", name, listener), Box::new(change)).await?;
     Ok(Json(UserChanged { added: false, disconnected: Disconnected::of(&edited.disconnected) }))
 }
 
@@ -175,8 +204,9 @@ fn checked(name: Path<String>) -> Result<String, Failed> {
     )))
 }
 
-fn action(action: &'static str, target: String) -> FileAction {
-    let (file, mode, needed) = (ClientFile::Passwords, ReloadMode::Apply, Scope::Admin);
+fn action(action: &'static str, target: String, listener: Option<String>) -> FileAction {
+    let file = ClientFile { kind: ClientFileKind::Passwords, listener };
+    let (mode, needed) = (ReloadMode::Apply, Scope::Admin);
     FileAction { file, mode, needed, action, target, parameter: None }
 }
 

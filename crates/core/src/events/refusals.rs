@@ -30,6 +30,12 @@ const LOOKED_AT: usize = 64;
 /// Maximum number of clients of one shard with reports of their own.
 const CLIENTS: usize = 1_000;
 
+/// Time for which a repeated refusal is a problem.
+const LATELY: Duration = Duration::from_mins(10);
+
+/// Equal refusals from which a client repeats itself.
+const REPEATED: u64 = 5;
+
 /// Characters of the reason that are kept. A file of rules may have a long name.
 const WHY: usize = 256;
 
@@ -111,8 +117,13 @@ impl Since {
 }
 
 impl Refusals {
-    /// Keeps and counts a refused request. `why` is asked only for a row or a report of its own.
-    pub(crate) fn note(&mut self, request: &RefusedRequest<'_>, why: impl FnOnce() -> String) {
+    /// Keeps and counts a refused request. `why` is asked only for a row or a report of its own, and
+    /// returns its steps, too. Returns these steps.
+    pub(crate) fn note(
+        &mut self,
+        request: &RefusedRequest<'_>,
+        why: impl FnOnce() -> (String, usize),
+    ) -> usize {
         let RefusedRequest { client_id, user, kind, topic, cause } = *request;
         let has_place = self.clients.len() < CLIENTS && (1..=TEXT).contains(&client_id.len());
         let since = match self.clients.get_mut(client_id) {
@@ -134,9 +145,11 @@ impl Refusals {
         };
         let found = self.recent.iter().rev().take(LOOKED_AT).position(|known| known.is_like(&row));
         if since.first.is_some() && (found.is_some() || since.rows >= ROWS) {
-            return self.count(row, found);
+            self.count(row, found);
+            return 0;
         }
-        let row = Refusal { why: Excerpt::of(&why(), WHY), ..row };
+        let (why, steps) = why();
+        let row = Refusal { why: Excerpt::of(&why, WHY), ..row };
         if since.first.is_none() {
             since.first = Some(Box::new(row.clone()));
         }
@@ -144,6 +157,7 @@ impl Refusals {
             since.rows += 1;
         }
         self.keep(row, found);
+        steps
     }
 
     /// Counts a request in the row of its like at the place `found` from the end, or else in the row
@@ -173,6 +187,13 @@ impl Refusals {
     /// Iterates over the rows, the newest first.
     pub(crate) fn newest_first(&self) -> impl ExactSizeIterator<Item = &Refusal> {
         self.recent.iter().rev()
+    }
+
+    /// Returns the row with the most requests, of those with some in the last ten minutes, if they are
+    /// five or more: a client that goes on with what it may not do. Costs a pass over the rows.
+    pub(crate) fn most_repeated(&self) -> Option<&Refusal> {
+        let lately = self.recent.iter().filter(|row| self.now < row.at + LATELY && row.times >= REPEATED);
+        lately.max_by_key(|row| row.times)
     }
 
     /// Iterates over the rows of a client, the newest first.
@@ -212,7 +233,7 @@ mod tests {
     fn refuse(refusals: &mut Refusals, client_id: &str, topic: &str) {
         let (kind, cause) = (RefusedKind::Publish, "not_authorized");
         let request = RefusedRequest { client_id, user: Some("ann"), kind, topic, cause };
-        refusals.note(&request, || "line 3".to_owned());
+        refusals.note(&request, || ("line 3".to_owned(), 7));
     }
 
     /// Returns client, topic and number of each report that is due.
@@ -255,6 +276,23 @@ mod tests {
         let rows: Vec<_> = refusals.newest_first().map(|row| (row.topic.to_string(), row.times)).collect();
         assert_eq!(rows, [("t/1".to_owned(), 3), ("t/2".to_owned(), 1)]);
         assert!(refusals.newest_first().all(|row| row.why.to_string() == "line 3"));
+    }
+
+    #[test]
+    fn a_client_that_repeats_itself_is_a_problem_for_ten_minutes() {
+        let mut refusals = Refusals::default();
+        due(&mut refusals, 1_000);
+        (0..4).for_each(|_| refuse(&mut refusals, "a", "t"));
+        assert_eq!(refusals.most_repeated(), None);
+        (0..6).for_each(|_| refuse(&mut refusals, "b", "t"));
+        refuse(&mut refusals, "a", "t");
+        let name = |refusals: &Refusals| {
+            let row = refusals.most_repeated()?;
+            Some((row.client_id.to_string(), row.times))
+        };
+        assert_eq!(name(&refusals), Some(("b".to_owned(), 6)));
+        due(&mut refusals, 602_000);
+        assert_eq!(name(&refusals), None);
     }
 
     #[test]

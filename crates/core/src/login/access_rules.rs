@@ -233,14 +233,14 @@ impl AccessRules {
     }
 
     /// Returns the reason for which an access is denied, for operators: the rule, and where it
-    /// stands. Compares the access with each rule. `user` is the client's, whose login may have
-    /// brought `own` rules.
+    /// stands, and the number of rules that were compared for it. `user` is the client's, whose login
+    /// may have brought `own` rules.
     pub(crate) fn why_denied(
         &self,
         (own, source): (Option<&SessionRules>, &RuleSource),
         (user, names): (Option<&Identity>, ClientNames<'_>),
         denied: DeniedAccess<'_>,
-    ) -> String {
+    ) -> (String, usize) {
         let permit = self.permit_of(own, source, names.user);
         let file = self.settings.files.acl_of(source);
         if own.is_none() && file.is_none() {
@@ -250,7 +250,7 @@ impl AccessRules {
             } else {
                 "the listener of the session is gone, and the broker has no acl.file"
             };
-            return what.to_owned();
+            return (what.to_owned(), 0);
         }
         let (one, whole) = match (&file, user.map(Identity::source)) {
             (Some(acl), _) if own.is_none() => ("line", acl.file()),
@@ -258,7 +258,7 @@ impl AccessRules {
             (_, Some(IdentitySource::Http)) => ("rule", "the answer of auth.http_url"),
             _ => ("rule", "the login of the client"),
         };
-        match permit.denying_rule(denied, names) {
+        let why = match permit.denying_rule(denied, names) {
             DenyingRule::Line(number) => format!("{one} {number} of {whole} denies it"),
             DenyingRule::Number(number) => format!("{one} {number} of {whole} denies it"),
             DenyingRule::NoGrant => format!("no {one} of {whole} allows it"),
@@ -267,7 +267,8 @@ impl AccessRules {
                     "a name of the client has a wildcard or is missing, so no pattern of {whole} allows it"
                 )
             }
-        }
+        };
+        (why, permit.denying_rules())
     }
 
     /// Returns the reason for which a session may not read a topic, for operators, and the number of
@@ -284,7 +285,7 @@ impl AccessRules {
             permit => permit.may_read(topic, names),
         };
         let why = || self.why_denied((own, source), (user, names), DeniedAccess::Receive(topic));
-        (!is_granted).then(|| (why(), permit.denying_rules()))
+        (!is_granted).then(why)
     }
 
     /// Returns the treatment of a filter of which the client may read nothing.

@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 pub use crate::peers::peer_batch::PublicationNumber;
 pub use crate::shard::control::NotPublished;
-pub use crate::shard::features::unanswered::PublicationAnswer;
+pub use crate::shard::features::unanswered::{
+    PublicationAnswer, TooManyUnanswered, UNANSWERED, UNANSWERED_OF_ONE,
+};
 
 /// Publishes a message. The answer is reported later, with the returned number. A clone shares the
 /// packet, because a shard that is busy is asked again every few milliseconds.

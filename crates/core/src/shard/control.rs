@@ -27,6 +27,7 @@ use crate::shard::features::letter_keeping;
 use crate::shard::view::ShardView;
 use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
+use std::sync::Arc;
 
 pub(crate) use crate::durability::publication::{Target, merge};
 pub(crate) use crate::shard::delivery::fans::MatchExtent;
@@ -238,7 +239,7 @@ impl ShardControl<'_> {
     pub(crate) fn publish(
         &mut self,
         publish: &Publish<'_>,
-        publisher: &str,
+        publisher: &Arc<str>,
     ) -> Result<PublicationNumber, NotPublished> {
         OperatorPublish::publish(self.now, publish, publisher, self.shard)
     }

@@ -5,7 +5,6 @@ use crate::admin::access::Scope;
 use crate::admin::commands::ActionKind;
 use crate::admin::pages::problems::BrokerProblemKind;
 use crate::admin::queries::sessions::ListState;
-use crate::admin::queries::top::TopFigure;
 use crate::admin::readiness::{BrokerPhase, StoreCheck, ThreadCheck};
 use crate::admin::routes::bans::BanKind;
 use crate::admin::routes::health::ReadinessStatus;
@@ -20,7 +19,6 @@ use homing_core::schema::words;
 
 words! {
     ListState: ListState::Away, Some(ListState::All);
-    TopFigure: TopFigure::Queued, None;
 }
 
 words! {

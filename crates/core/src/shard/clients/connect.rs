@@ -321,21 +321,22 @@ impl<'a> ConnectRequest<'a> {
         core: &mut Core,
     ) -> Result<(), ConnectRefusal> {
         let Some(will) = &self.connect.will else { return Ok(()) };
-        let Core { access, settings, counters, figures, .. } = core;
-        let mut note = |cause: DropReason, why: &dyn Fn() -> String| {
+        let Core { access, settings, counters, figures, turn, .. } = core;
+        let mut note = |cause: DropReason, why: &dyn Fn() -> (String, usize)| {
             counters.refused_wills.add(cause, 1);
             let user = user.map(|user| shown_name(user.user()));
             let (kind, topic, cause) = (RefusedKind::Will, will.topic, cause.name());
-            figures.refusals.note(&RefusedRequest { client_id, user, kind, topic, cause }, why);
+            let request = RefusedRequest { client_id, user, kind, topic, cause };
+            turn.spend(u32::try_from(figures.refusals.note(&request, why)).unwrap_or(u32::MAX));
         };
         if let Some(refusal) = self.will_refusal {
-            note(DropReason::ReservedTopic, &|| refusal.what.to_owned());
+            note(DropReason::ReservedTopic, &|| (refusal.what.to_owned(), 0));
             return Err(refusal);
         }
         let names = access.names(user, client_id);
         let rules = (own, &RuleSource::of_newcomer(listener));
         if will.payload.len() > settings.session.payload_size {
-            note(DropReason::TooLarge, &|| publish_refusal::bound(DropReason::TooLarge).to_owned());
+            note(DropReason::TooLarge, &|| (publish_refusal::bound(DropReason::TooLarge).to_owned(), 0));
             // 3.x has no return code with this meaning. mosquitto uses the same two.
             let is_v5 = self.connect.version.is_v5();
             let reason = if is_v5 { ReasonCode::PACKET_TOO_LARGE } else { ReasonCode::NOT_AUTHORIZED };

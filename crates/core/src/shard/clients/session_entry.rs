@@ -242,9 +242,9 @@ impl SessionEntry {
         turn.decide(access.may_write_once(names, topic))
     }
 
-    /// Returns the reason for which an access of the client is denied, for operators. Compares it
-    /// with each rule.
-    pub(crate) fn why_denied(&self, rules: &AccessRules, denied: DeniedAccess<'_>) -> String {
+    /// Returns the reason for which an access of the client is denied, for operators, and the number
+    /// of rules that were compared for it.
+    pub(crate) fn why_denied(&self, rules: &AccessRules, denied: DeniedAccess<'_>) -> (String, usize) {
         self.with_rules(rules, |own, client| rules.why_denied(own, client, denied))
     }
 

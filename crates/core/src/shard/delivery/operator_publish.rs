@@ -16,14 +16,17 @@ use crate::shard::admission::Change;
 use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin, Published};
 use crate::shard::delivery::publish::{TOO_LARGE, is_too_large, message_bytes, refused_as, refused_for_want};
 use crate::shard::features::delayed::is_delayed;
+use crate::shard::features::unanswered::TooManyUnanswered;
 use crate::time::Instant;
+use std::sync::Arc;
 
 /// The reason why a message of an operator is not published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotPublished {
-    /// Other work must be complete first, or too many messages wait for their answers. Nothing
-    /// happened.
+    /// Other work must be complete first. Nothing happened.
     Busy,
+    /// Too many messages wait for their answers. Nothing happened.
+    TooMany(TooManyUnanswered),
     /// A client would get this reason code. The drop is counted under its cause.
     Refused(ReasonCode, DropReason),
 }
@@ -33,7 +36,7 @@ pub(crate) struct OperatorPublish<'a> {
     now: Instant,
     number: PublicationNumber,
     publish: &'a Publish<'a>,
-    publisher: &'a str,
+    publisher: &'a Arc<str>,
     audit: AuditTag,
 }
 
@@ -47,7 +50,7 @@ impl OperatorPublish<'_> {
     pub(crate) fn publish(
         now: Instant,
         publish: &Publish<'_>,
-        publisher: &str,
+        publisher: &Arc<str>,
         shard: &mut Shard,
     ) -> Result<PublicationNumber, NotPublished> {
         let core = &mut shard.core;
@@ -55,7 +58,7 @@ impl OperatorPublish<'_> {
         if shard.fans.blocks_publishes() || core.peers.is_any_full() || core.durability.is_stopping() {
             return Err(NotPublished::Busy);
         }
-        let number = core.unanswered.next().ok_or(NotPublished::Busy)?;
+        let number = core.unanswered.next(publisher).map_err(NotPublished::TooMany)?;
         let topic = publish.topic;
         let mut audit = AuditTag::NONE;
         if core.tracer.is_on() {
@@ -84,7 +87,7 @@ impl OperatorPublish<'_> {
     /// # Errors
     /// The reason code of the refusal, and its cause.
     fn keep(&self, shard: &mut Shard) -> Result<(), (ReasonCode, DropReason)> {
-        let OperatorPublish { now, number, publish, .. } = *self;
+        let OperatorPublish { now, number, publish, publisher, .. } = *self;
         let bytes = message_bytes(publish, publish.topic);
         if is_too_large(publish, &shard.core) {
             return Err(TOO_LARGE);
@@ -94,7 +97,7 @@ impl OperatorPublish<'_> {
         shard.delayed.keep(now, None, publish, publish.topic, &mut shard.core)?;
         let core = &mut shard.core;
         let gates = core.durability.gate_publisher(self.gate(), None);
-        core.unanswered.wait(number, (gates, Outcome::Taken), None, &mut core.effects);
+        core.unanswered.wait((number, publisher), (gates, Outcome::Taken), None, &mut core.effects);
         Ok(())
     }
 
@@ -175,7 +178,7 @@ impl OperatorPublish<'_> {
                 }
             }
         };
-        core.unanswered.wait(number, (gates, outcome), reason, &mut core.effects);
+        core.unanswered.wait((number, self.publisher), (gates, outcome), reason, &mut core.effects);
         Ok(())
     }
 }

@@ -46,12 +46,13 @@ impl Core {
         topic: &str,
         cause: DropReason,
     ) {
-        let Core { sessions, access, figures, .. } = self;
+        let Core { sessions, access, figures, turn, .. } = self;
         let Some(entry) = sessions.get(id) else { return };
-        figures.refusals.note(&request_of(entry, kind, topic, cause.name()), || match cause {
+        let steps = figures.refusals.note(&request_of(entry, kind, topic, cause.name()), || match cause {
             DropReason::NotAuthorized => entry.why_denied(access, DeniedAccess::Publish(topic)),
-            _ => publish_refusal::bound(cause).to_owned(),
+            _ => (publish_refusal::bound(cause).to_owned(), 0),
         });
+        turn.spend(u32::try_from(steps).unwrap_or(u32::MAX));
     }
 
     /// Notes an event of a session. `packet` is the packet that the event is about, for the event

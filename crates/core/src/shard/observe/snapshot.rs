@@ -1,6 +1,7 @@
 //! The figures of one shard at one moment, for metrics and `$SYS`.
 
 use crate::events::client_counts::ClientCounts;
+use crate::events::refusals::Refusal;
 use crate::session::counters::Counters;
 use crate::shard::core::Core;
 use crate::shard::observe::session_totals::SessionTotals;
@@ -32,6 +33,8 @@ pub struct ShardSnapshot {
     pub counters: Counters,
     /// Counts of clients since the start.
     pub clients: ClientCounts,
+    /// The refused request that a client repeated most in the last ten minutes: five times or more.
+    pub most_refused: Option<Box<Refusal>>,
 }
 
 impl ShardSnapshot {
@@ -51,6 +54,7 @@ impl ShardSnapshot {
             session_totals: figures.session_totals().clone(),
             counters: counters.clone(),
             clients: figures.counts.clone(),
+            most_refused: figures.refusals.most_repeated().cloned().map(Box::new),
         }
     }
 
@@ -74,6 +78,7 @@ impl ShardSnapshot {
             session_totals,
             counters,
             clients,
+            most_refused,
         } = other;
         self.connected += connected;
         self.sessions += sessions;
@@ -86,5 +91,9 @@ impl ShardSnapshot {
         self.session_totals.merge(session_totals);
         self.counters.add(counters);
         self.clients.merge(clients);
+        let times = |most: &Option<Box<Refusal>>| most.as_ref().map_or(0, |most| most.times);
+        if times(most_refused) > times(&self.most_refused) {
+            self.most_refused.clone_from(most_refused);
+        }
     }
 }

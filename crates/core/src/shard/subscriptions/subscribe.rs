@@ -104,17 +104,18 @@ impl FilterChange {
     /// Counts and keeps that a filter is refused.
     #[cold]
     fn note_refusal(&self, filter: &str, refusal: FilterRefusal, core: &mut Core) {
-        let Core { sessions, access, counters, figures, .. } = core;
+        let Core { sessions, access, counters, figures, turn, .. } = core;
         let cause = refusal.cause();
         counters.refused_subscriptions[cause as usize] += 1;
         let Some(entry) = sessions.get(self.session) else { return };
         let request = request_of(entry, RefusedKind::Subscription, filter, cause.name());
-        figures.refusals.note(&request, || match cause {
+        let steps = figures.refusals.note(&request, || match cause {
             FilterCause::NotAuthorized => {
                 entry.why_denied(access, DeniedAccess::Subscribe(without_share(filter)))
             }
-            _ => refusal.what.to_owned(),
+            _ => (refusal.what.to_owned(), 0),
         });
+        turn.spend(u32::try_from(steps).unwrap_or(u32::MAX));
     }
 
     /// Checks, records and subscribes to one filter.
