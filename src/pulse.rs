@@ -80,12 +80,13 @@ pub struct LateThread {
     pub since: Duration,
 }
 
-/// The threads that a client needs.
+/// The threads that a client needs. The lock is held for no system call: a thread that hangs in one
+/// must not keep others from the list.
 #[derive(Debug, Default)]
-pub struct Pulses(Mutex<Vec<WatchedThread>>);
+pub struct Pulses(Mutex<Vec<Arc<WatchedThread>>>);
 
 /// Asks a thread, by the way of its other work.
-type Ask = Box<dyn Fn(&Arc<Pulse>, PulseQuestion) -> Result<(), Ended> + Send>;
+type Ask = Box<dyn Fn(&Arc<Pulse>, PulseQuestion) -> Result<(), Ended> + Send + Sync>;
 
 struct WatchedThread {
     name: Box<str>,
@@ -108,9 +109,10 @@ impl Pulses {
         name: impl Into<Box<str>>,
         work: ThreadWork,
         pulse: Arc<Pulse>,
-        ask: impl Fn(&Arc<Pulse>, PulseQuestion) -> Result<(), Ended> + Send + 'static,
+        ask: impl Fn(&Arc<Pulse>, PulseQuestion) -> Result<(), Ended> + Send + Sync + 'static,
     ) {
-        self.lock().push(WatchedThread { name: name.into(), work, pulse, ask: Box::new(ask) });
+        let thread = WatchedThread { name: name.into(), work, pulse, ask: Box::new(ask) };
+        self.lock().push(Arc::new(thread));
     }
 
     /// Watches a thread that gets each question as a message, until the end of the process.
@@ -118,7 +120,7 @@ impl Pulses {
         &self,
         name: impl Into<Box<str>>,
         work: ThreadWork,
-        send: impl Fn(Arc<Pulse>) + Send + 'static,
+        send: impl Fn(Arc<Pulse>) + Send + Sync + 'static,
     ) {
         self.watch(name, work, Arc::default(), move |pulse, question| {
             if question == PulseQuestion::New {
@@ -145,19 +147,24 @@ impl Pulses {
 
     /// Asks each thread for a sign of life.
     pub fn ask(&self, now: Instant) {
-        self.lock().retain(|thread| {
+        let mut threads = self.lock().clone();
+        // The question wakes the thread, which is a system call.
+        threads.retain(|thread| {
             let question =
                 if thread.pulse.asked().is_never() { PulseQuestion::New } else { PulseQuestion::Again };
             if question == PulseQuestion::New {
                 thread.pulse.set(now);
             }
-            (thread.ask)(&thread.pulse, question).is_ok()
+            (thread.ask)(&thread.pulse, question).is_err()
         });
+        if !threads.is_empty() {
+            self.lock().retain(|thread| !threads.iter().any(|ended| Arc::ptr_eq(ended, thread)));
+        }
     }
 
     /// Returns the threads that have not come to their question for this long.
     pub fn late(&self, now: Instant, limit: Duration) -> Vec<LateThread> {
-        let threads = self.lock();
+        let threads = self.lock().clone();
         let late = threads.iter().filter_map(|thread| {
             let since = now.since(thread.pulse.asked());
             let late = || LateThread { name: thread.name.clone(), work: thread.work, since };
