@@ -89,12 +89,8 @@ fn of_store(text: &mut MetricsText, store: &StoreStatistics, is_full: bool) {
     text.single(Gauge, "store_oldest_uncommitted_seconds", help, oldest);
     text.single(Gauge, "store_bytes", "Size of the store: its log and its database.", value(&store.bytes));
     text.single(Gauge, "store_log_bytes", "Size of the log's files.", value(&store.log_bytes));
-    text.single(
-        Counter,
-        "store_position",
-        "Frames of the log since the store was made.",
-        value(&store.position),
-    );
+    let help = "Position in the log: frames since the store was made.";
+    text.single(Gauge, "store_position", help, value(&store.position));
     let help = "Bytes of the log that the database does not have yet.";
     text.single(Gauge, "store_unapplied_bytes", help, value(&store.unapplied_bytes));
     let help = "Time for which the oldest change has waited for the database; 0 if none waits.";
