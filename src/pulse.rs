@@ -173,7 +173,7 @@ impl Pulses {
         late.collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<WatchedThread>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<WatchedThread>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
