@@ -12,7 +12,7 @@
 //! | 8, 8, 8, 8 | file time, wall clock, identifier of the boot, time since the boot |
 //! | 8, 8 | next free number, last position that was forced to the disk before |
 //! | 16 | digest of the frame before |
-//! | any | the operations ([`operations`]) |
+//! | any | the operations (`operations`) |
 //! | 16 | digest of everything before |
 //!
 //! Numbers are little-endian, and times are in milliseconds. Cell and epoch are those of a cluster;

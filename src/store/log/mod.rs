@@ -7,7 +7,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [`segment`] | one file: its header, its frames, its end |
+//! | `segment` | one file: its header, its frames, its end |
 //! | [`recovery`] | what a start finds: the frames behind the database, and where the log goes on |
 
 pub mod recovery;

@@ -2,8 +2,8 @@
 //!
 //! A commit writes one frame and forces it to the disk; nothing else stands between a batch and its
 //! acknowledgements. The changes of the frame are folded into those that the database does not have
-//! yet ([`unapplied`]), where most rows of a busy broker end before the database ever sees them. A
-//! thread of its own writes the rest into the database, at least once a second ([`apply`]).
+//! yet (`unapplied`), where most rows of a busy broker end before the database ever sees them. A
+//! thread of its own writes the rest into the database, at least once a second (`apply`).
 //!
 //! A start reads the frames behind the database and applies them ([`super::log::recovery`]).
 
