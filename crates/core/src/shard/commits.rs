@@ -144,10 +144,6 @@ impl Shard {
 
     /// Puts the messages of a page into their queue, and sends as many as the window takes.
     fn take_in_page(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
-        if request.session == PageRequest::OF_DROPS {
-            self.core.figures.drops.topics_came(&read);
-            return self.core.durability.topics_came();
-        }
         let Core { sessions, counters, .. } = &mut self.core;
         let Some(session_entry) = sessions.get_mut(request.session) else {
             return self.routes.take_page_of_orphaned_queue(now, request, read, &mut self.core);

@@ -238,8 +238,7 @@ impl Shard {
         self.routes.ask_for_orphaned_queues(now, &mut self.core);
         letter_keeping::drop_oldest(&mut self.core);
         let next_number = self.core.durability.write_buffer().map(|buffer| buffer.upcoming_number());
-        let Core { here, shared, counters, effects, figures, sessions, connections, durability, .. } =
-            &mut self.core;
+        let Core { here, shared, counters, effects, figures, sessions, connections, .. } = &mut self.core;
         figures.recount(now, next_number, sessions, connections);
         if here.0 == 0 {
             let gone = shared.retained().expire(now, EXPIRED_AT_ONCE);
@@ -247,7 +246,6 @@ impl Shard {
             counters.drops.add(DropReason::Expired, gone);
         }
         figures.drops.report(now, effects);
-        durability.read_topics(shared.budget.is_nearly_exceeded() || shared.is_store_full(), effects);
         figures.refusals.report(now, effects);
         effects.registrations.push(Registration {
             kind: DeadlineKind::Housekeeping,

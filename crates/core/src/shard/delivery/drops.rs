@@ -5,7 +5,6 @@
 //! client loses messages.
 
 use crate::mqtt::keyed::Keyed;
-use crate::persistence::records::ReadEntry;
 use crate::session::Session;
 use crate::session::drops::{Counts, DropReason, Dropped, ReceiverState};
 use crate::session::session_redelivery::SessionRedelivery;
@@ -86,11 +85,6 @@ impl DropReports {
     pub(crate) fn note(&mut self, client_id: &str, dropped: &Dropped) {
         self.recent.note(client_id, dropped);
         self.count(client_id, dropped.cause);
-    }
-
-    /// Adds the topics that the store had of dropped messages.
-    pub(crate) fn topics_came(&mut self, read: &[ReadEntry]) {
-        read.iter().for_each(|read| self.recent.topic_came(read));
     }
 
     fn count(&mut self, client_id: &str, cause: DropReason) {
