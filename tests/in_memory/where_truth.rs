@@ -390,7 +390,7 @@ impl World {
         self.take(receiver);
     }
 
-    /// The shards keep house, and read the topics of messages that were dropped in the store.
+    /// The shards keep house, and pages come.
     fn keep_house(&mut self) {
         self.driver.advance(Duration::ZERO);
         self.driver.read_pages();
@@ -556,6 +556,7 @@ impl World {
             let of_topic = dropped.iter().filter(|drop| drop.topic.to_string() == topic);
             of_topic.map(|drop| drop.cause).collect()
         };
+        // Drops of messages that the store alone had do not know their topics. They fit any.
         let (drops, unknown) = (causes_on(&topic), causes_on(""));
         let filter = LetterFilter { topic: Some(topic.as_str().into()), ..LetterFilter::default() };
         let letters = self.ask(&Query::Letters { before: None, most: 256, filter }, |answer| match answer {
@@ -597,7 +598,8 @@ impl World {
             }
             Truth::Dropped(cause) => {
                 let is_letter = matches!(cause, DropReason::NegativelyAcknowledged | DropReason::Exhausted);
-                found == (0, &[cause], usize::from(is_letter), 0)
+                let drop: &[DropReason] = if unknown.contains(&cause) { &drops[..] } else { &[cause] };
+                found == (0, drop, usize::from(is_letter), 0)
             }
         };
         let habit = HABITS[receiver];

@@ -13,19 +13,13 @@ pub struct ReadRequests {
     pub delayed: Vec<DelayedRequest>,
 }
 
-/// A request for entries of a session's queue, or for those that queues have dropped.
+/// A request for entries of a session's queue.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PageRequest {
-    /// The session; a number of no session for entries that queues have dropped.
+    /// The session.
     pub session: SessionId,
     /// The entries, in the order of the queue, with their bodies.
     pub wanted: Vec<(EntryNumber, BodyNumber)>,
-}
-
-impl PageRequest {
-    /// In place of a session: the entries left their queues, and their topics are wanted. No shard
-    /// has so many sessions.
-    pub(crate) const OF_DROPS: SessionId = SessionId::new(u32::MAX, u32::MAX);
 }
 
 /// A request for delayed messages that are due from `from` on and before `until`.

@@ -4,8 +4,6 @@ use crate::mqtt::excerpt::Excerpt;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::ReasonCode;
 use crate::named_enum::named_enum;
-use crate::persistence::records::EntryNumber;
-use crate::persistence::rows::PagedOut;
 use crate::session::objectives::mark::DeliveryMark;
 use crate::time::Instant;
 
@@ -156,8 +154,6 @@ pub struct Dropped {
     pub message: Option<Message>,
     /// The first [`TOPIC`] characters of the topic, where it is known without the message.
     pub topic: Option<Excerpt>,
-    /// The number under which the topic will come from the store, if the message is there alone.
-    pub unread: Option<EntryNumber>,
     /// The transmissions to this session.
     pub sent: Sent,
     /// The negative reason code of the receiver, if the receiver sent one.
@@ -186,13 +182,7 @@ impl Dropped {
     /// Creates the drop of a message without transmissions. `message` is `None` if its body is not
     /// in memory.
     pub fn new(cause: DropReason, message: Option<Message>) -> Dropped {
-        let (sent, mark) = (Sent::default(), DeliveryMark::NONE);
-        Dropped { cause, message, topic: None, unread: None, sent, code: None, mark }
-    }
-
-    /// Creates the drop of a message that is in the store alone.
-    pub fn paged_out(cause: DropReason, dropped: PagedOut) -> Dropped {
-        Dropped { unread: dropped.end_when_read(), ..Dropped::new(cause, None) }
+        Dropped { cause, message, topic: None, sent: Sent::default(), code: None, mark: DeliveryMark::NONE }
     }
 
     /// Adds the topic of a message that is not made for the drop alone.

@@ -371,8 +371,7 @@ fn housekeeping(now: Instant, next: Instant, shard: &mut Shard) {
     shard.routes.ask_for_orphaned_queues(now, &mut shard.core);
     letter_keeping::drop_oldest(&mut shard.core);
     let next_number = shard.core.durability.write_buffer().map(|buffer| buffer.upcoming_number());
-    let Core { here, shared, counters, effects, figures, sessions, connections, durability, .. } =
-        &mut shard.core;
+    let Core { here, shared, counters, effects, figures, sessions, connections, .. } = &mut shard.core;
     figures.recount(now, next_number, sessions, connections);
     if here.0 == 0 {
         let gone = shared.retained().expire(now, EXPIRED_AT_ONCE);
@@ -380,7 +379,6 @@ fn housekeeping(now: Instant, next: Instant, shard: &mut Shard) {
         counters.drops.add(DropReason::Expired, gone);
     }
     figures.drops.report(now, &mut effects.events);
-    durability.read_topics(shared.budget.is_nearly_exceeded() || shared.is_store_full(), &mut effects.reads);
     figures.refusals.report(now, &mut effects.events);
     effects.registrations.push(Registration {
         kind: DeadlineKind::Housekeeping,

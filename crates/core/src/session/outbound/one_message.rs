@@ -97,8 +97,8 @@ impl Sender {
                 removed.map(|delivery| delivery.to_drop(cause))
             }
             Found::PagedOut(entry) => {
-                let removed = self.queue.get_mut().and_then(|queue| queue.remove_paged_out(entry));
-                removed.map(|paged_out| Dropped::paged_out(cause, paged_out))
+                let is_removed = self.queue.get_mut().is_some_and(|queue| queue.remove_paged_out(entry));
+                is_removed.then(|| Dropped::new(cause, None))
             }
         };
         drops.lose(dropped.ok_or(NoMessage::Gone)?);

@@ -144,13 +144,12 @@ impl PagedOutEntries {
         self.entries.range(self.entries.partition_point(|entry| entry.number() < number)..)
     }
 
-    /// Removes an entry. Returns the entry, the place that it had, and its bytes in the queue.
-    /// Returns `None` if there is no such entry.
-    pub(super) fn remove(&mut self, number: EntryNumber) -> Option<(PagedOut, usize, usize)> {
+    /// Removes an entry. Returns the place that it had, and its bytes in the queue. Returns `None`
+    /// if there is no such entry.
+    pub(super) fn remove(&mut self, number: EntryNumber) -> Option<(usize, usize)> {
         let at = self.entries.iter().position(|entry| entry.number() == number)?;
         let entry = self.entries.remove(at)?;
-        let bytes = self.forget(&entry);
-        Some((entry, at, bytes))
+        Some((at, self.forget(&entry)))
     }
 
     /// Adjusts the figures for an entry that was removed. Returns the bytes that it had in the
@@ -185,8 +184,9 @@ impl PagedOutEntries {
             let ids = self.ids / left.max(1);
             self.ids -= ids;
             left -= 1;
+            // Without its message, which is in the store alone.
+            drops.lose(Dropped::new(DropReason::Expired, None));
             bytes += entry.size() + ids;
-            drops.lose(Dropped::paged_out(DropReason::Expired, entry));
         }
         (dropped, bytes)
     }

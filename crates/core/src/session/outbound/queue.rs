@@ -261,14 +261,14 @@ impl Queue {
         Some(delivery)
     }
 
-    /// Removes a paged-out entry. Returns `None` if it is not paged out. Costs a pass over the
+    /// Removes a paged-out entry. Returns false if it is not paged out. Costs a pass over the
     /// entries.
-    pub fn remove_paged_out(&mut self, entry: EntryNumber) -> Option<PagedOut> {
-        let (removed, at, bytes) = self.paged_out.remove(entry)?;
+    pub fn remove_paged_out(&mut self, entry: EntryNumber) -> bool {
+        let Some((at, bytes)) = self.paged_out.remove(entry) else { return false };
         self.expiry.remove(self.entries.len() + at);
         self.bytes -= bytes;
         self.account();
-        Some(removed)
+        true
     }
 
     /// Returns the bytes of the deliveries, each with its message in full.
@@ -341,14 +341,9 @@ impl Queue {
         if let Some(oldest) = self.pop() {
             return Some(oldest.to_drop(cause));
         }
-        let oldest = self.pop_unread()?;
-        let (mark, _) = self.paged_out.take_mark(oldest.number());
-        let dropped = match cause {
-            DropReason::QueueOverflow => Dropped::paged_out(cause, oldest),
-            // An operator drops many at once, and knows it.
-            _ => Dropped::new(cause, None),
-        };
-        Some(dropped.counted_by(mark))
+        let number = self.pop_unread()?.number();
+        let (mark, _) = self.paged_out.take_mark(number);
+        Some(Dropped::new(cause, None).counted_by(mark))
     }
 
     /// Charges the rows, which may have grown or shrunk. If they have not, this costs two

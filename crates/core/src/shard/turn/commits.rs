@@ -134,10 +134,6 @@ pub(crate) fn take_page(now: Instant, request: &PageRequest, read: Vec<ReadEntry
 
 /// Puts the messages of a page into their queue, and sends as many as the window takes.
 fn take_in_page(now: Instant, request: &PageRequest, read: Vec<ReadEntry>, shard: &mut Shard) {
-    if request.session == PageRequest::OF_DROPS {
-        shard.core.figures.drops.topics_came(&read);
-        return shard.core.durability.topics_came();
-    }
     let Core { sessions, counters, .. } = &mut shard.core;
     let Some(session_entry) = sessions.get_mut(request.session) else {
         return shard.routes.take_page_of_orphaned_queue(now, request, read, &mut shard.core);
