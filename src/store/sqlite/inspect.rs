@@ -273,24 +273,31 @@ fn apply_log(connection: &Connection, data: &Path) -> Result<u64, StoreError> {
     if applied.id.is_none() {
         return Ok(applied.position);
     }
-    let (group, mark) = several_times(|| {
-        let (mut group, mut mark) = (CommitGroup::default(), first);
+    let (steps, mark) = several_times(|| {
+        // Copies of bodies, with the groups behind them.
+        let (mut steps, mut mark) = (vec![(Vec::new(), CommitGroup::default())], first);
         scan(data, applied, None, |frame| {
             let Frame { head, digest, operations, retained, copies } = frame;
-            // Copies are made at a start alone, before anything else.
-            copies.iter().try_for_each(|copy| copy_body(connection, copy)).map_err(failed)?;
+            if !copies.is_empty() {
+                steps.push((copies, CommitGroup::default()));
+            }
             let next_number = head.next_number.max(mark.next_number);
             mark = Mark { position: head.position, digest, moment: head.moment, next_number };
-            group.absorb_all(operations, retained, head.moment.file_millis);
+            if let Some((_, group)) = steps.last_mut() {
+                group.absorb_all(operations, retained, head.moment.file_millis);
+            }
             Ok(())
         })?;
-        Ok((group, mark))
+        Ok((steps, mark))
     })?;
-    let mut group = group;
-    group.seal();
     let write = || {
         write_mark(connection, &mark)?;
-        Statements::new(connection, FileTime::default())?.write(&group)
+        for (copies, mut group) in steps {
+            copies.iter().try_for_each(|copy| copy_body(connection, copy))?;
+            group.seal();
+            Statements::new(connection, FileTime::default())?.write(&group)?;
+        }
+        Ok(())
     };
     write().map_err(failed)?;
     Ok(mark.position)
