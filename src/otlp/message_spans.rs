@@ -28,7 +28,7 @@ const MESSAGES: usize = 1_000;
 /// the message.
 const RECEIVERS: usize = 100;
 
-/// Events of one span. Those beyond it are counted.
+/// Events of one span. Further events are counted.
 const EVENTS: usize = 32;
 
 /// Events of all spans together. Beyond it the oldest message goes, with the spans so far.
@@ -140,8 +140,8 @@ impl MessageSpans {
         spans
     }
 
-    /// Returns the spans that are due: complete ones, and open ones that wait. Forgets messages that
-    /// are complete for long.
+    /// Returns the spans that are due: complete spans, and spans of waiting messages. Forgets
+    /// messages that are complete for long.
     pub(super) fn due(&mut self, now: Instant, unix_ms: u64, chance: Chance<'_>) -> Vec<Span> {
         let mut spans = Vec::new();
         for message in self.messages.values_mut() {

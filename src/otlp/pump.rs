@@ -1,5 +1,4 @@
-//! Records from a queue to the collector, and the counts of those that it gets and of those that it
-//! does not.
+//! Sends records from a queue to the collector, and counts the sent and the lost records.
 
 use super::collector::{Collector, NotTaken, PartialSuccess};
 use crate::broker::export_counts::ExportCounts;
@@ -100,7 +99,7 @@ impl Results {
         self.lines.borrow_mut().lost += records;
     }
 
-    /// Counts records that the collector has taken, without those that it has left out.
+    /// Counts records that the collector has accepted.
     fn taken(
         &self,
         collector: &Collector,

@@ -1,5 +1,4 @@
-//! The log: frames in files of one size, `DATA/log/POSITION.log`, and what is behind the end of the
-//! last one.
+//! The log: frames in files of one size, `DATA/log/POSITION.log`.
 //!
 //! A file is made at its full size before its first frame, and used again once the database has
 //! everything that is in it. So a sync writes no size. One more file, `reserve`, is kept for
@@ -38,7 +37,7 @@ pub enum Room {
     WithReserve,
 }
 
-/// The log, open for writing. It belongs to one thread.
+/// The log, open for writing by one thread.
 #[derive(Debug)]
 pub struct Log {
     directory: PathBuf,
@@ -131,8 +130,8 @@ impl Log {
         Ok(())
     }
 
-    /// Frees the files whose frames the database has, up to this position. One of them is kept to
-    /// be used again.
+    /// Frees the files whose frames the database has, up to this position. One file stays for
+    /// later frames.
     ///
     /// # Errors
     /// [`StoreError::Failed`]: a file cannot be deleted.
@@ -178,8 +177,8 @@ impl Log {
         self.take_file(&path, size, room)?;
         let begun = self.begin_next(&path, size, next);
         if let Err(StoreError::Full(_)) = begun {
-            // Its name stands for a position that a smaller frame may get in the present file. One
-            // that cannot be deleted now is overwritten by the next attempt.
+            // The name has a position that a smaller frame may get in the present file. If the
+            // deletion fails, the next attempt overwrites the file.
             let _ = fs::remove_file(&path);
         }
         let segment = begun?;
@@ -257,7 +256,7 @@ fn create(path: &Path, size: u64) -> Result<bool, StoreError> {
     match file.and_then(|file| preallocate(&file, size)) {
         Ok(()) => Ok(true),
         Err(error) => {
-            // What there is of it takes room.
+            // The beginning of the file takes room.
             let _ = fs::remove_file(path);
             if is_want_of_room(&error) { Ok(false) } else { Err(failed(path, &error)) }
         }

@@ -1,11 +1,10 @@
 //! What a start finds in the log.
 //!
 //! The frames behind the position of the database are read in their order, each checked against its
-//! digest and its predecessor. The log ends where there is no frame any more. Bytes there that are
-//! no frame are what a crash left of the last one, which nobody acknowledged: they are overwritten,
-//! and logged. If a frame behind them says that everything before it was forced to the disk, they
-//! are a damage, and the start is refused: a message that was acknowledged would be missing. Damages
-//! in frames that the database has do not count.
+//! digest and its predecessor. The log ends at the first bytes that are not a frame. A crash leaves
+//! such bytes of its last frame, which nobody acknowledged: the start overwrites and logs them. If a
+//! later frame proves that the bytes were forced to the disk, they are damaged, and the start is
+//! refused: an acknowledged message would be missing. Damage in frames of the database is ignored.
 
 use super::segment::{HEADER, Segment, SegmentHeader, Tail, end_before, read_header};
 use super::{Log, Older, create, failed, log_in, path_of, reserve_in, sync};
@@ -99,8 +98,8 @@ pub fn scan(
         let bytes = fs::read(path).map_err(|error| failed(path, &error))?;
         let header = match read_header(&bytes) {
             Ok(header) if header.first == *first => header,
-            // A crash came before the header of the next file was on the disk. What is in it is of an
-            // earlier use.
+            // A crash came before the header of the next file was on the disk. The file has the bytes
+            // of its earlier use.
             _ if next.is_none() && !is_ended && at > 0 && !has_frames(&bytes, *first, id) => break,
             Ok(_) => return Err(scan.broken(path, 0, "its header names another position", *first)),
             Err(why) => return Err(scan.broken(path, 0, &why, *first)),
@@ -353,7 +352,7 @@ impl Scan {
         for (_, path) in segments_in(&directory)? {
             let is_it = |file: &Found| file.path == path;
             if !files.iter().any(is_it) && !last.as_ref().is_some_and(is_it) {
-                // What a crash left of a file without frames.
+                // A crash left a file without frames.
                 fs::remove_file(&path).map_err(|error| failed(&path, &error))?;
             }
         }
@@ -372,7 +371,7 @@ impl Scan {
                     );
                     segment.wipe_rest()?;
                 }
-                // What a process left to the system counts as synced from here on.
+                // Frames that the last process left to the system count as synced from here on.
                 segment.sync()?;
                 segment
             }

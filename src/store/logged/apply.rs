@@ -17,7 +17,7 @@ use tracing::{info, warn};
 const RETRY: Duration = Duration::from_millis(250);
 /// The time between two log lines about a database that cannot be written.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
-/// Number of attempts of a stopping broker. What they do not apply is in the log.
+/// Number of attempts of a stopping broker. The next start applies the rest from the log.
 const LAST_ATTEMPTS: u32 = 8;
 
 /// The applying thread.

@@ -20,7 +20,7 @@ pub struct Recent {
 /// Where the deliveries of a page are.
 #[derive(Debug)]
 pub enum Lookup {
-    /// Those that are gone are in neither list.
+    /// Deleted deliveries are in neither list.
     Found {
         /// The deliveries that are in memory.
         in_memory: Vec<Recent>,

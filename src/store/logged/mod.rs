@@ -35,8 +35,8 @@ use unapplied::Unapplied;
 
 /// Number of log files that may wait for the database. With more, commits wait.
 const MOST_BEHIND: u64 = 8;
-/// Number of files that a log has at most: those that wait, the one that is written to, one that is
-/// free, the reserve, and one for a frame of its own size.
+/// Largest number of files of a log: [`MOST_BEHIND`], the active file, a free file, the reserve, and
+/// a file for a large frame.
 const MOST_FILES: u64 = MOST_BEHIND + 4;
 /// The time that a commit waits for the database before it says that it is behind.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -331,7 +331,7 @@ impl Store for LoggedStore {
 }
 
 impl Drop for LoggedStore {
-    /// Applies what is left. What cannot be applied is in the log.
+    /// Applies the rest. If that fails, the next start applies it from the log.
     fn drop(&mut self) {
         self.unapplied.stop();
         if let Some(applier) = self.applier.take() {

@@ -1,8 +1,8 @@
-//! The changes that the log has and the database does not have yet, shared by three threads: the
-//! committing one adds, the applying one takes, and the reading one looks.
+//! The changes that only the log has, shared by three threads: the committing thread adds changes, the
+//! applying thread takes them, and the reading thread looks for messages.
 //!
-//! There are two groups: one that grows, and one that is being applied. The lock is held for one
-//! group of the log, one take, or one page.
+//! There is a growing group, and a group under way to the database. The lock is held for one group of
+//! the log, one take, or one page.
 
 use super::lookup::{Lookup, look};
 use crate::clock;

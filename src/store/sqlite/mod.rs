@@ -431,8 +431,8 @@ fn set_up(connection: &mut Connection, options: SqliteOptions) -> rusqlite::Resu
     connection.busy_timeout(BUSY)?;
     connection.set_prepared_statement_cache_capacity(32);
     let synchronous = match options.durability {
-        // What is in the file leaves the log of frames, so a power loss must not take it from the
-        // file, whatever it may take from the end of the log. Nobody waits for this.
+        // Frames leave the log once the file has their changes, so a power loss must not take the
+        // changes from the file. Nobody waits for this sync.
         DurabilityLevel::Commit | DurabilityLevel::Interval | DurabilityLevel::Os => "FULL",
         DurabilityLevel::None => "OFF",
     };
@@ -480,7 +480,7 @@ fn check_of(position: u64, digest: Digest, next_number: u64) -> u64 {
     Digest::of(&[position, low, high, next_number].map(u64::to_le_bytes).concat()).halves()[0]
 }
 
-/// Reads the mark in one statement, so that it is of one moment.
+/// Reads the mark in one statement, and so as of one moment.
 fn read_mark(connection: &Connection) -> rusqlite::Result<Mark> {
     let sql = "SELECT \
         ifnull((SELECT value FROM meta WHERE name = 'position'), 0), \

@@ -189,8 +189,8 @@ impl Refusals {
         self.recent.iter().rev()
     }
 
-    /// Returns the row with the most requests, of those with some in the last ten minutes, if they are
-    /// five or more: a client that goes on with what it may not do. Costs a pass over the rows.
+    /// Returns the row with the most requests, at least five, and the last within ten minutes: the
+    /// client repeats a forbidden request. Costs a pass over the rows.
     pub(crate) fn most_repeated(&self) -> Option<&Refusal> {
         let lately = self.recent.iter().filter(|row| self.now < row.at + LATELY && row.times >= REPEATED);
         lately.max_by_key(|row| row.times)
