@@ -274,13 +274,12 @@ fn what_an_interval_store_synced_survives_a_power_loss() {
     }
 }
 
-/// The proof that the test above can fail: `synchronous=OFF` loses what it reported, and that is
-/// seen each time.
+/// The proof that the test above can fail: without syncs of the log, commits that were reported are
+/// lost, except those that the database had just taken.
 #[test]
 fn what_a_store_without_syncs_reported_is_seen_to_be_lost() {
-    for outcome in rounds("os") {
-        assert!(outcome.is_err(), "nothing was synced, and nothing is missing?");
-    }
+    let lost = rounds("os").into_iter().filter(Result::is_err).count();
+    assert!(lost > 0, "nothing was synced, and nothing is missing?");
 }
 
 /// The broker itself: a shared message is not acknowledged on the word of a member that passes it

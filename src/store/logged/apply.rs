@@ -38,14 +38,11 @@ impl Applier {
         statistics: Arc<StoreStatistics>,
     ) -> Result<Applier, StoreError> {
         let run = move || {
-            let mut applying = Applying { database, unapplied, time, statistics, hindered: None };
+            let mut applying = Applying { database, unapplied, time, budget, statistics, hindered: None };
             while let Some(portion) = applying.unapplied.take() {
                 if let Err(failure) = applying.apply(portion) {
                     applying.unapplied.failed(failure.to_string());
                     return;
-                }
-                if let Some(budget) = &budget {
-                    budget.report();
                 }
             }
         };
@@ -64,6 +61,7 @@ struct Applying {
     database: Arc<Mutex<Sqlite>>,
     unapplied: Arc<Unapplied>,
     time: FileTime,
+    budget: Option<Arc<Budget>>,
     statistics: Arc<StoreStatistics>,
     /// The time since which the database cannot be written, and the time of the next log line about
     /// it.
@@ -89,10 +87,14 @@ impl Applying {
                     };
                     drop(database);
                     self.goes_on();
+                    let position = portion.mark.position;
                     let (mut group, (bytes, since)) = self.unapplied.done(portion, figures);
                     self.statistics.waiting_for_database(bytes, since);
                     group.clear();
-                    self.unapplied.recycle(group);
+                    if let Some(budget) = &self.budget {
+                        budget.report();
+                    }
+                    self.unapplied.recycle(group, position);
                     return Ok(());
                 }
                 Err(refusal @ (StoreError::Full(_) | StoreError::Busy(_))) => refusal,

@@ -51,6 +51,8 @@ struct State {
     applied: u64,
     /// The last frame with changes.
     changed: u64,
+    /// The last frame whose memory is released.
+    released: u64,
     /// A thread waits until the database has everything.
     is_wanted: bool,
     is_stopping: bool,
@@ -89,6 +91,7 @@ impl Unapplied {
             taken_since: Instant::NEVER,
             applied: mark.position,
             changed: mark.position,
+            released: mark.position,
             is_wanted: false,
             is_stopping: false,
             hindrance: None,
@@ -169,7 +172,8 @@ impl Unapplied {
     /// Records that the database has everything up to this mark, without the applying thread.
     pub(super) fn is_applied(&self, mark: Mark) {
         let mut state = self.lock();
-        (state.mark, state.applied, state.changed) = (mark, mark.position, mark.position);
+        (state.mark, state.applied) = (mark, mark.position);
+        (state.changed, state.released) = (mark.position, mark.position);
     }
 
     /// Returns the position of the last frame that the database has.
@@ -306,9 +310,20 @@ impl Unapplied {
         (Arc::into_inner(portion.group).unwrap_or_default(), waiting)
     }
 
-    /// Gives an emptied group back, so that its allocations are used again.
-    pub(super) fn recycle(&self, group: CommitGroup) {
-        self.lock().spare = group;
+    /// Gives the emptied group of a portion back, so that its allocations are used again. The account
+    /// has its memory back by now.
+    pub(super) fn recycle(&self, group: CommitGroup, position: u64) {
+        let mut state = self.lock();
+        (state.spare, state.released) = (group, position);
+        self.progress.notify_all();
+    }
+
+    /// Waits until the memory of all changes is released, at most for `patience`.
+    pub(super) fn await_release(&self, patience: Duration) {
+        let state = self.lock();
+        let position = state.changed;
+        let waits = |state: &mut State| state.released < position && state.failure.is_none();
+        drop(self.progress.wait_timeout_while(state, patience, waits));
     }
 
     /// Records why a portion was refused, and adds what has come since: it may free room. Waits for
