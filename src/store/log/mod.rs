@@ -23,8 +23,9 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// The largest size of a file in bytes. A frame that is larger gets a file of its own.
-pub const LARGEST_SEGMENT: u64 = 32 << 20;
+/// The largest size of a file in bytes. The deletion of larger files holds up all syncs of a disk
+/// that is mounted with `discard`. A frame that is larger gets a file of its own.
+pub const LARGEST_SEGMENT: u64 = 8 << 20;
 /// The smallest size of a file in bytes, for small disks.
 pub const SMALLEST_SEGMENT: u64 = 1 << 20;
 

@@ -593,9 +593,9 @@ fn on_a_full_disk_the_reserve_is_for_what_makes_room() {
 
 #[test]
 fn files_are_small_on_small_disks() {
-    assert_eq!(segment_size(u64::MAX), 32 << 20);
-    assert_eq!(segment_size(1 << 30), 16 << 20);
-    assert_eq!(segment_size((1 << 30) + 64), 17 << 20);
+    assert_eq!(segment_size(u64::MAX), 8 << 20);
+    assert_eq!(segment_size(1 << 28), 4 << 20);
+    assert_eq!(segment_size((1 << 28) + 64), 5 << 20);
     assert_eq!(segment_size(0), 1 << 20);
 }
 

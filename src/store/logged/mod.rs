@@ -38,9 +38,6 @@ const MOST_BEHIND: u64 = 8;
 /// Largest number of files of a log: [`MOST_BEHIND`], the active file, a free file, the reserve, and
 /// a file for a large frame.
 const MOST_FILES: u64 = MOST_BEHIND + 4;
-/// A commit waits for the release of memory if the changes have one part of `limits.memory` in this
-/// many.
-const RELEASED: u64 = 32;
 /// The time that a commit waits for the database before it says that it is behind.
 const PATIENCE: Duration = Duration::from_millis(250);
 
@@ -199,16 +196,15 @@ impl LoggedStore {
     }
 
     /// Folds a group that was appended into what the database does not have yet. If the memory of the
-    /// broker is nearly used up, and a part of it is here, waits for its release: the next message
-    /// would be refused for memory that is free a moment later.
+    /// broker is nearly used up, waits for the release of its part: the next message would be refused
+    /// for memory that is free a moment later.
     fn fold(&mut self, group: &mut CommitGroup, mark: Mark) -> Result<(), StoreError> {
         let bytes = self.buffer.len() as u64;
-        let budget = self.budget.as_ref().filter(|budget| budget.is_nearly_exceeded());
-        let least = budget.map_or(u64::MAX, |budget| budget.most() / RELEASED);
-        let (waiting, since) = self.unapplied.add(group, mark, bytes, least < u64::MAX)?;
+        let is_short = self.budget.as_ref().is_some_and(|budget| budget.is_nearly_exceeded());
+        let (waiting, since) = self.unapplied.add(group, mark, bytes, is_short)?;
         self.statistics.waiting_for_database(waiting, since);
         self.start_applier()?;
-        if waiting >= least {
+        if is_short {
             self.unapplied.await_release(PATIENCE);
         }
         Ok(())
