@@ -101,16 +101,10 @@ fn inspected(query: &StoreQuery, config: &Config) -> Result<ExitCode, StoreError
             "store.durability is none, so there is no store; name one with --data-dir".to_owned(),
         ));
     };
-    if let StoreQuery::Cut { position } = query {
-        let aside = cut(&directory, *position)?;
-        say(&format!("the log in {} ends with position {position} now", directory.display()));
-        aside.iter().for_each(|file| say(&format!("what was behind it is in {}", file.display())));
-        return Ok(ExitCode::SUCCESS);
-    }
-    let inspection = StoreInspection::open(&directory)?;
+    let inspection = || StoreInspection::open(&directory);
     match query {
         StoreQuery::Check => {
-            let faults = inspection.check()?;
+            let faults = inspection()?.check()?;
             if faults.is_empty() {
                 say(&format!("the store in {} is sound", directory.display()));
                 return Ok(ExitCode::SUCCESS);
@@ -118,10 +112,14 @@ fn inspected(query: &StoreQuery, config: &Config) -> Result<ExitCode, StoreError
             faults.iter().for_each(|fault| complain(fault));
             return Ok(ExitCode::FAILURE);
         }
-        StoreQuery::Cut { .. } => {}
-        StoreQuery::Dump => inspection.dump(Moment::now(), say)?,
+        StoreQuery::Cut { position } => {
+            let aside = cut(&directory, *position)?;
+            say(&format!("the log in {} ends with position {position} now", directory.display()));
+            aside.iter().for_each(|file| say(&format!("what was behind it is in {}", file.display())));
+        }
+        StoreQuery::Dump => inspection()?.dump(Moment::now(), say)?,
         StoreQuery::Backup { file } => {
-            inspection.backup(file)?;
+            inspection()?.backup(file)?;
             say(&format!("copied {} to {}", directory.display(), file.display()));
         }
     }

@@ -19,7 +19,9 @@
 //! | [`writer`] | the committing thread and the reading thread |
 //! | [`logged`] | the store on a disk: the log, and the thread that applies it to the database |
 //! | [`frame`] | a commit group as bytes |
+//! | `files` | the size of a file, the sync of a directory, a want of room |
 //! | [`log`] | frames in files, and what a start finds in them |
+//! | `obstacle` | the log lines about something that keeps a thread from its work |
 //! | [`sqlite`] | the database |
 //! | [`statistics`] | the figures of the store's threads |
 //! | [`view`] | looks at stored messages for operators |
@@ -27,9 +29,11 @@
 
 pub mod coalesce;
 pub mod commit_queue;
+mod files;
 pub mod frame;
 pub mod log;
 pub mod logged;
+mod obstacle;
 pub mod operation;
 pub mod sqlite;
 pub mod statistics;

@@ -37,7 +37,7 @@ fn named<T: Copy + std::fmt::Debug>(all: &[T], name: &str) -> T {
     *all.iter().find(|one| format!("{one:?}") == name).expect("a name")
 }
 
-fn sqlite(directory: &Path) -> Box<dyn Store> {
+fn on_disk(directory: &Path) -> Box<dyn Store> {
     let options = StoreOptions { durability: DurabilityLevel::Os, size_limit: None };
     Box::new(LoggedStore::open(directory, options).expect("opened"))
 }
@@ -62,7 +62,7 @@ fn serve_on_a_failing_store() {
         faults.plan(named(&CALLS, words[0]), nth, named(&FAULTS, words[2]));
     }
     let signals = Signals::catch().expect("signals");
-    let store = Faulty::new(sqlite(Path::new(&directory)), faults.clone());
+    let store = Faulty::new(on_disk(Path::new(&directory)), faults.clone());
     let code = match Broker::start_with(config(), Some(Box::new(store))) {
         Ok(broker) => {
             println!("\nlistening on {}", broker.addresses()[0]);
@@ -118,7 +118,7 @@ fn run(directory: &Path, plan: Option<Plan>) -> Outcome {
 
 /// A broker on what was left keeps what was promised.
 fn keeps(directory: &Path, mut promised: Promised) {
-    let broker = Broker::start_with(config(), Some(sqlite(directory))).expect("it starts again");
+    let broker = Broker::start_with(config(), Some(on_disk(directory))).expect("it starts again");
     let address = broker.addresses()[0];
     let mut publisher = RawClient::connect(address, &Connect::new(V5, "marker"));
     let mut back = RawClient::connect(address, &Connect::persistent(V5, "away"));

@@ -13,9 +13,8 @@ pub mod recovery;
 mod segment;
 
 use super::StoreError;
+use super::files::{is_want_of_room, preallocate, sync};
 use super::frame::Digest;
-use super::sqlite::directory::{preallocate, sync};
-use super::sqlite::error::is_want_of_room;
 use segment::{END, HEADER, Segment};
 use std::collections::VecDeque;
 use std::fs::{self, OpenOptions};

@@ -2,7 +2,7 @@
 //!
 //! The frames behind the position of the database are read in their order, each checked against its
 //! digest and its predecessor. The log ends at the first bytes that are not a frame. A crash leaves
-//! such bytes of its last frame, which nobody acknowledged: the start overwrites and logs them. If a
+//! such bytes of frames that were not forced to the disk: the start overwrites and logs them. If a
 //! later frame proves that the bytes were forced to the disk, they are damaged, and the start is
 //! refused: an acknowledged message would be missing. Damage in frames of the database is ignored.
 
@@ -159,8 +159,7 @@ impl Scan {
         loop {
             let rest = bytes.get(at..).unwrap_or_default();
             if until.is_some_and(|until| until <= last) {
-                self.files.push(Found { path: path.to_owned(), last, size: bytes.len() as u64 });
-                self.tail = Tail { at: at as u64, size: bytes.len() as u64 };
+                self.ends_at(file, at, last);
                 return Ok(false);
             }
             let found = check(rest, header.id);
@@ -196,13 +195,19 @@ impl Scan {
                 (at, last, digest) = (sound, self.applied.position, self.applied.digest);
                 continue;
             }
-            self.files.push(Found { path: path.to_owned(), last, size: bytes.len() as u64 });
-            self.tail = Tail { at: at as u64, size: bytes.len() as u64 };
+            self.ends_at(file, at, last);
             if !is_ended {
                 self.look_behind(file, at, last + 1)?;
             }
             return Ok(is_ended);
         }
+    }
+
+    /// Notes that the frames of a file end at this offset, with the position `last`.
+    fn ends_at(&mut self, file: &File<'_>, at: usize, last: u64) {
+        let size = file.bytes.len() as u64;
+        self.files.push(Found { path: file.path.to_owned(), last, size });
+        self.tail = Tail { at: at as u64, size };
     }
 
     /// Returns the offset behind the last frame that the database has, if that one or the next one
@@ -366,8 +371,8 @@ impl Scan {
                         file = %segment.path().display(),
                         offset = at,
                         frames,
-                        "the log ends in a part of a frame, as after a crash: nobody got an acknowledgement for it, and it \
-                         is cut off"
+                        "the log ends in a part of a frame, as after a crash, and the part is cut off; with store.durability \
+                         = \"commit\" nobody got an acknowledgement for it"
                     );
                     segment.wipe_rest()?;
                 }

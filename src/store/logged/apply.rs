@@ -4,10 +4,10 @@ use super::unapplied::{Hindrance, Portion, Unapplied};
 use crate::clock;
 use crate::mqtt::charge::Budget;
 use crate::store::StoreError;
+use crate::store::obstacle::Obstacle;
 use crate::store::sqlite::Sqlite;
 use crate::store::statistics::StoreStatistics;
 use crate::store::wall::FileTime;
-use crate::time::Instant;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -15,8 +15,6 @@ use tracing::{info, warn};
 
 /// The time between two attempts to write without room or against a lock.
 const RETRY: Duration = Duration::from_millis(250);
-/// The time between two log lines about a database that cannot be written.
-const SAY_AGAIN: Duration = Duration::from_secs(10);
 /// Number of attempts of a stopping broker. The next start applies the rest from the log.
 const LAST_ATTEMPTS: u32 = 8;
 
@@ -38,7 +36,8 @@ impl Applier {
         statistics: Arc<StoreStatistics>,
     ) -> Result<Applier, StoreError> {
         let run = move || {
-            let mut applying = Applying { database, unapplied, time, budget, statistics, hindered: None };
+            let mut applying =
+                Applying { database, unapplied, time, budget, statistics, obstacle: Obstacle::default() };
             while let Some(portion) = applying.unapplied.take() {
                 if let Err(failure) = applying.apply(portion) {
                     applying.unapplied.failed(failure.to_string());
@@ -63,9 +62,8 @@ struct Applying {
     time: FileTime,
     budget: Option<Arc<Budget>>,
     statistics: Arc<StoreStatistics>,
-    /// The time since which the database cannot be written, and the time of the next log line about
-    /// it.
-    hindered: Option<(Instant, Instant)>,
+    /// A database that cannot be written.
+    obstacle: Obstacle,
 }
 
 impl Applying {
@@ -109,7 +107,8 @@ impl Applying {
                 }
             }
             drop(database);
-            let hindrance = Hindrance { why: self.is_hindered(refusal), is_full };
+            self.say_refused(&refusal);
+            let hindrance = Hindrance { why: refusal.to_string(), is_full };
             attempts_left -= u32::from(self.unapplied.is_stopping());
             match self.unapplied.refused(portion, hindrance, RETRY) {
                 Some(next) if attempts_left > 0 => portion = next,
@@ -119,37 +118,29 @@ impl Applying {
         }
     }
 
-    /// Says that the database cannot be written: at first, and then now and then. Returns the
-    /// reason.
-    fn is_hindered(&mut self, refusal: StoreError) -> String {
-        let now = clock::now();
-        let (since, say_again) = *self.hindered.get_or_insert((now, now));
-        let is_locked = matches!(refusal, StoreError::Busy(_));
-        let why = refusal.to_string();
-        if now >= say_again {
-            self.hindered = Some((since, now + SAY_AGAIN));
-            let for_ms = now.since(since).as_millis() as u64;
-            if is_locked {
-                warn!(
-                    event = "store.locked",
-                    for_ms,
-                    why,
-                    "another process has the database locked: changes stay in the log until it unlocks"
-                );
-            } else {
-                warn!(
-                    event = "store.database_full",
-                    for_ms, why, "the database has no room: changes stay in the log"
-                );
-            }
+    /// Says that the database cannot be written: at first, and then now and then.
+    fn say_refused(&mut self, refusal: &StoreError) {
+        let Some(for_ms) = self.obstacle.met(clock::now()) else { return };
+        if matches!(refusal, StoreError::Busy(_)) {
+            warn!(
+                event = "store.locked",
+                for_ms,
+                why = %refusal,
+                "another process has the database locked: changes stay in the log until it unlocks"
+            );
+        } else {
+            warn!(
+                event = "store.database_full",
+                for_ms,
+                why = %refusal,
+                "the database has no room: changes stay in the log"
+            );
         }
-        why
     }
 
     /// Says that the database can be written again.
     fn goes_on(&mut self) {
-        if let Some((since, _)) = self.hindered.take() {
-            let for_ms = clock::now().since(since).as_millis() as u64;
+        if let Some(for_ms) = self.obstacle.gone(clock::now()) {
             info!(event = "store.applied_again", for_ms, "the database has the changes that were in the log");
         }
     }

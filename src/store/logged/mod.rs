@@ -14,7 +14,7 @@ mod unapplied;
 
 use super::coalesce::CommitGroup;
 use super::frame::{self, Head};
-use super::log::recovery::{Applied, scan};
+use super::log::recovery::scan;
 use super::log::{LARGEST_SEGMENT, Log, Room, segment_size};
 use super::sqlite::directory::space_in;
 use super::sqlite::{Mark, Sqlite, SqliteOptions};
@@ -53,7 +53,7 @@ pub struct StoreOptions {
 
 /// A store on a disk, open for writing.
 pub struct LoggedStore {
-    options: StoreOptions,
+    durability: DurabilityLevel,
     log: Log,
     /// The database. The applying thread has it while it writes.
     database: Arc<Mutex<Sqlite>>,
@@ -80,25 +80,22 @@ impl LoggedStore {
         let space = space_in(path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new(".")));
         let segment_size =
             segment_size(options.size_limit.unwrap_or(u64::MAX).min(space.unwrap_or(u64::MAX)));
-        let size_limit = options.size_limit.map(|limit| limit.saturating_sub(MOST_FILES * segment_size));
         // What the log has was acknowledged, so a limit does not keep it from the database. Beyond the
         // limit there is no room for more.
         let no_limit = SqliteOptions { durability: options.durability, size_limit: None };
         let mut database = Sqlite::open(path, no_limit)?;
-        let mut mark = database.mark()?;
-        let applied = Applied { id: database.log_id()?, position: mark.position, digest: mark.digest };
+        let (applied, mut mark) = database.applied()?;
         let mut group = CommitGroup::default();
         let scanned = scan(path, applied, None, |frame| {
             let frame::Frame { head, digest, operations, retained, copies } = frame;
-            let Head { position, moment, next_number, .. } = head;
             if !copies.is_empty() {
                 apply_whole(&mut database, &mut group, &mark)?;
             }
-            mark = Mark { position, digest, moment, next_number: next_number.max(mark.next_number) };
+            mark = mark.behind(&head, digest);
             if !copies.is_empty() {
                 return twice(|| database.apply_copies(&copies, &mark));
             }
-            group.absorb_all(operations, retained, moment.file_millis);
+            group.absorb_all(operations, retained, head.moment.file_millis);
             if group.bytes() as u64 + 64 * group.recorded() > LARGEST_SEGMENT {
                 apply_whole(&mut database, &mut group, &mark)?;
             }
@@ -107,14 +104,14 @@ impl LoggedStore {
         if scanned.position() > applied.position {
             apply_whole(&mut database, &mut group, &mark)?;
         }
-        database.limit_size(size_limit)?;
+        database.limit_size(limit_of_database(options.size_limit, segment_size))?;
         let log = scanned.open(segment_size, new_id())?;
-        if database.log_id()? != Some(log.id()) {
+        if applied.id.is_none() {
             twice(|| database.set_log_id(log.id()))?;
         }
         let figures = database.figures()?;
         Ok(LoggedStore {
-            options,
+            durability: options.durability,
             unapplied: Arc::new(Unapplied::new(log.segment_size(), mark, figures)),
             log,
             database: Arc::new(Mutex::new(database)),
@@ -155,7 +152,7 @@ impl LoggedStore {
             )));
         }
         self.append_or_make_room(digest, room)?;
-        if self.options.durability == DurabilityLevel::Commit {
+        if self.durability == DurabilityLevel::Commit {
             self.sync_log()?;
         }
         self.statistics.position.store(head.position, Ordering::Relaxed);
@@ -228,7 +225,7 @@ impl LoggedStore {
 
 impl Store for LoggedStore {
     fn recover(&mut self, now: Moment, horizon: Duration) -> Result<Recovered, StoreError> {
-        let (recovered, mut mends) = {
+        let (recovered, mends) = {
             let mut database = apply::lock(&self.database);
             let found = database.recover(now, horizon)?;
             self.time = database.time();
@@ -244,7 +241,6 @@ impl Store for LoggedStore {
             let mark = self.append(Room::WithReserve, 0, put)?;
             twice(|| apply::lock(&self.database).apply(&mends, self.time, &mark))?;
             self.unapplied.is_applied(mark);
-            mends.clear();
         }
         Ok(recovered)
     }
@@ -278,15 +274,15 @@ impl Store for LoggedStore {
     fn heartbeat(&mut self, now: Moment) -> Result<(), StoreError> {
         self.unapplied.check()?;
         self.moment = Some(Heartbeat::at(now, self.time));
-        let put =
-            |to: &mut Vec<u8>, head: &Head, time| frame::encode(to, head, &CommitGroup::default(), time);
+        let mut none = CommitGroup::default();
+        let put = |to: &mut Vec<u8>, head: &Head, time| frame::encode(to, head, &none, time);
         let appended = self.append(Room::WithReserve, 0, put);
         self.moment = None;
-        self.fold(&mut CommitGroup::default(), appended?)
+        self.fold(&mut none, appended?)
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
-        if self.options.durability == DurabilityLevel::Interval { self.sync_log() } else { Ok(()) }
+        if self.durability == DurabilityLevel::Interval { self.sync_log() } else { Ok(()) }
     }
 
     fn tidy(&mut self) -> Result<(), StoreError> {
@@ -305,12 +301,10 @@ impl Store for LoggedStore {
     }
 
     fn limit_size(&mut self, size_limit: Option<u64>) -> Result<(), StoreError> {
-        self.options.size_limit = size_limit;
-        let beside = MOST_FILES * self.log.segment_size();
         let Ok(mut database) = self.database.try_lock() else {
             return Err(StoreError::Busy("the database is being written".into()));
         };
-        database.limit_size(size_limit.map(|limit| limit.saturating_sub(beside)))?;
+        database.limit_size(limit_of_database(size_limit, self.log.segment_size()))?;
         self.unapplied.measured(database.figures()?);
         Ok(())
     }
@@ -344,6 +338,11 @@ impl Drop for LoggedStore {
             applier.join();
         }
     }
+}
+
+/// Returns the part of a size limit that is left for the database.
+fn limit_of_database(size_limit: Option<u64>, segment_size: u64) -> Option<u64> {
+    size_limit.map(|limit| limit.saturating_sub(MOST_FILES * segment_size))
 }
 
 /// Applies a group of frames that were read, and empties it.

@@ -28,9 +28,7 @@ impl LoggedReader {
     ) -> LoggedReader {
         LoggedReader { database, unapplied, time }
     }
-}
 
-impl LoggedReader {
     fn viewed<'a>(&self, recent: &'a Recent, now: Instant) -> ViewedEntry<'a> {
         let Recent { entry, recorded_ms, .. } = recent;
         let message = &entry.message;
@@ -51,19 +49,10 @@ impl StoreReader for LoggedReader {
     /// A page mostly has messages that came long ago, or messages that came just now. Neither waits
     /// for the database to be written.
     fn entries(&mut self, wanted: &[(EntryNumber, BodyNumber)]) -> Result<Vec<ReadEntry>, StoreError> {
-        let (in_memory, in_database) = match self.unapplied.look(wanted) {
-            Lookup::Found { in_memory, in_database } => (in_memory, in_database),
-            Lookup::Apart => {
-                self.unapplied.await_applied()?;
-                return self.database.entries(wanted);
-            }
+        let Lookup::Found { in_memory, in_database } = self.unapplied.look(wanted) else {
+            self.unapplied.await_applied()?;
+            return self.database.entries(wanted);
         };
-        if in_memory.is_empty() {
-            let all = in_database.len() == wanted.len();
-            let left: Vec<_> =
-                if all { Vec::new() } else { in_database.iter().map(|at| wanted[*at]).collect() };
-            return self.database.entries(if all { wanted } else { &left });
-        }
         // After the look: what was not in memory then is in the database now, or gone.
         let left: Vec<_> = in_database.iter().map(|at| wanted[*at]).collect();
         let read = if left.is_empty() { Vec::new() } else { self.database.entries(&left)? };

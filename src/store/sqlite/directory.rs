@@ -12,9 +12,9 @@
 //! system left the empty file after a power loss. A broker that started anew there would forget
 //! every session silently.
 
-use super::error::is_want_of_room;
 use crate::file_thread;
 use crate::store::StoreError;
+use crate::store::files::{is_want_of_room, preallocate, sync};
 use rustix::fs::Access;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -204,8 +204,8 @@ pub fn refuse_emptied(directory: &Path, owner: Option<&str>) -> Result<(), Store
     let was_used = || reserve_in(directory).exists() || owner.is_some_and(|owner| !owner.contains(BEGINS));
     if is_empty && was_used() {
         return Err(StoreError::Failed(format!(
-            "{} is empty, and there was a store in it: a file system leaves such a file after a power loss. Put a \
-             backup in its place, or delete it to begin with an empty store",
+            "{} is empty, and there was a store in it: a file system leaves such a file after a power loss. Move \
+             the log beside it away. Put a backup in its place, or delete it to begin with an empty store",
             database.display()
         )));
     }
@@ -245,29 +245,4 @@ fn lock(directory: &Path) -> Result<(File, Option<String>), StoreError> {
 
 fn open_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
-}
-
-/// Gives a file this size, with blocks on the disk.
-///
-/// # Errors
-/// Returns the error of the system.
-pub(in crate::store) fn preallocate(file: &File, size: u64) -> io::Result<()> {
-    use rustix::fs::{FallocateFlags, fallocate};
-    use rustix::io::Errno;
-    match fallocate(file, FallocateFlags::empty(), 0, size) {
-        // Writing zeros has the same effect and is slower.
-        Err(Errno::OPNOTSUPP) => {
-            let (mut file, zeros) = (file, vec![0; 1024 * 1024]);
-            (0..size.div_ceil(zeros.len() as u64)).try_for_each(|_| file.write_all(&zeros))
-        }
-        other => Ok(other?),
-    }
-}
-
-/// Syncs a directory, so that new files in it survive a power loss.
-///
-/// # Errors
-/// Returns the error of the system.
-pub fn sync(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
 }

@@ -2,6 +2,7 @@
 //! process.
 
 use crate::store::StoreError;
+use crate::store::files::is_want_of_room;
 use rusqlite::{Error, ErrorCode, ffi};
 use std::io::{self, Write};
 use std::path::Path;
@@ -68,12 +69,6 @@ fn is_full(error: &Error, directory: &Path) -> bool {
         (_, ffi::SQLITE_IOERR_WRITE) => probe(directory).is_err_and(|error| is_want_of_room(&error)),
         _ => false,
     }
-}
-
-/// True if the file system has no room, a quota is used up, or a file is at its size limit.
-pub(in crate::store) fn is_want_of_room(error: &io::Error) -> bool {
-    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 fn probe(directory: &Path) -> io::Result<()> {

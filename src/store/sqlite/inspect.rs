@@ -4,13 +4,14 @@
 //! Frames that the database does not have are applied to it in a transaction that is never
 //! committed. Meanwhile a broker cannot write its database; its log goes on.
 
-use super::directory::{self, Directory, database_in};
+use super::directory::{Directory, database_in};
 use super::error::failed;
 use super::write::Statements;
-use super::{Mark, copy_body, meta, read_heartbeat, read_mark, schema, write_mark};
+use super::{copy_body, open_for, read_applied, read_heartbeat, schema, write_mark};
 use crate::store::coalesce::CommitGroup;
+use crate::store::files::sync;
 use crate::store::frame::Frame;
-use crate::store::log::recovery::{Applied, Scan, scan};
+use crate::store::log::recovery::{Scan, scan};
 use crate::store::wall::{FAR, FileTime, NEVER, resume};
 use crate::store::{Moment, StoreError};
 use crate::time::duration;
@@ -98,19 +99,12 @@ impl StoreInspection {
     /// Returns an error if the directory has no store, or a store that this program does not know,
     /// or if its log is not whole.
     pub fn open(path: &Path) -> Result<StoreInspection, StoreError> {
-        let database = database_in(path);
-        if !database.exists() {
-            return Err(StoreError::Failed(format!("there is no store in {}", path.display())));
-        }
-        let mut flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut connection = Connection::open_with_flags(&database, flags).map_err(failed)?;
-        connection.busy_timeout(super::BUSY).map_err(failed)?;
+        let database = existing_database(path)?;
+        let mut connection = open_for(&database, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         schema::check_version(&connection)?;
-        let mut position = read_mark(&connection).map_err(failed)?.position;
+        let mut position = read_applied(&connection).map_err(failed)?.0.position;
         if has_frames(&connection, path)? {
-            flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            connection = Connection::open_with_flags(&database, flags).map_err(failed)?;
-            connection.busy_timeout(super::BUSY).map_err(failed)?;
+            connection = open_for(&database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
             connection.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
             position = apply_log(&connection, path)?;
         }
@@ -214,9 +208,7 @@ impl StoreInspection {
             _ => explain(&error),
         })?;
         // SQLite fills a file that is empty, and keeps its mode.
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let source = Connection::open_with_flags(database_in(&self.data), flags).map_err(failed)?;
-        source.busy_timeout(super::BUSY).map_err(failed)?;
+        let source = open_for(&database_in(&self.data), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         source.execute("VACUUM INTO ?", [text]).map_err(|error| explain(&error))?;
         drop(source);
         let whole = Connection::open(to).map_err(|error| explain(&error))?;
@@ -229,7 +221,7 @@ impl StoreInspection {
         drop(whole);
         copy.sync_all().map_err(|error| explain(&error))?;
         let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        directory::sync(folder).map_err(|error| explain(&error))
+        sync(folder).map_err(|error| explain(&error))
     }
 }
 
@@ -247,17 +239,16 @@ impl Deref for Moments<'_> {
     }
 }
 
-/// Returns where the log goes on from a database.
-fn applied(connection: &Connection) -> Result<(Applied, Mark)> {
-    let mark = read_mark(connection)?;
-    let id = Some(meta(connection, "log")?).filter(|id| *id != 0);
-    Ok((Applied { id, position: mark.position, digest: mark.digest }, mark))
+/// Returns the path of the database in a data directory, which must be there.
+fn existing_database(data: &Path) -> Result<PathBuf, StoreError> {
+    let none = || StoreError::Failed(format!("there is no store in {}", data.display()));
+    Some(database_in(data)).filter(|database| database.exists()).ok_or_else(none)
 }
 
 /// Returns true if the log has frames that the database does not have.
 fn has_frames(connection: &Connection, data: &Path) -> Result<bool, StoreError> {
     let patiently = || {
-        let (applied, _) = applied(connection).map_err(failed)?;
+        let (applied, _) = read_applied(connection).map_err(failed)?;
         if applied.id.is_none() {
             return Ok(false);
         }
@@ -269,7 +260,7 @@ fn has_frames(connection: &Connection, data: &Path) -> Result<bool, StoreError> 
 /// Applies the frames that a database does not have to it, in its transaction. Returns the position
 /// of the last one.
 fn apply_log(connection: &Connection, data: &Path) -> Result<u64, StoreError> {
-    let (applied, first) = applied(connection).map_err(failed)?;
+    let (applied, first) = read_applied(connection).map_err(failed)?;
     if applied.id.is_none() {
         return Ok(applied.position);
     }
@@ -281,8 +272,7 @@ fn apply_log(connection: &Connection, data: &Path) -> Result<u64, StoreError> {
             if !copies.is_empty() {
                 steps.push((copies, CommitGroup::default()));
             }
-            let next_number = head.next_number.max(mark.next_number);
-            mark = Mark { position: head.position, digest, moment: head.moment, next_number };
+            mark = mark.behind(&head, digest);
             if let Some((_, group)) = steps.last_mut() {
                 group.absorb_all(operations, retained, head.moment.file_millis);
             }
@@ -320,15 +310,12 @@ fn several_times<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> Resul
 /// A broker uses the directory, the database has more than that, or the log is not whole up to
 /// there.
 pub fn cut(path: &Path, at: u64) -> Result<Vec<PathBuf>, StoreError> {
-    let database = database_in(path);
-    if !database.exists() {
-        return Err(StoreError::Failed(format!("there is no store in {}", path.display())));
-    }
+    let database = existing_database(path)?;
     // For its lock.
     let _directory = Directory::open(path)?;
     let connection = Connection::open(database).map_err(failed)?;
     schema::check_version(&connection)?;
-    let (applied, _) = applied(&connection).map_err(failed)?;
+    let (applied, _) = read_applied(&connection).map_err(failed)?;
     if at < applied.position {
         return Err(StoreError::Failed(format!(
             "the database has everything up to position {}: cut there or behind it",

@@ -13,7 +13,7 @@
 //! | `error` | the errors that mean that there is no room |
 
 pub mod directory;
-pub(super) mod error;
+mod error;
 pub mod inspect;
 mod read;
 mod recover;
@@ -26,7 +26,8 @@ use super::{Boot, Moment, OpenReader, StoreError};
 use crate::config::DurabilityLevel;
 use crate::persistence::records::{BodyCopy, Recovered};
 use crate::store::coalesce::CommitGroup;
-use crate::store::frame::Digest;
+use crate::store::frame::{Digest, Head};
+use crate::store::log::recovery::Applied;
 use directory::{Directory, RESERVE};
 use error::{failed, refused};
 use read::SqliteReader;
@@ -202,6 +203,14 @@ pub struct Mark {
     pub next_number: u64,
 }
 
+impl Mark {
+    /// Returns the mark of a frame that comes next.
+    pub fn behind(&self, head: &Head, digest: Digest) -> Mark {
+        let Head { position, moment, next_number, .. } = *head;
+        Mark { position, digest, moment, next_number: next_number.max(self.next_number) }
+    }
+}
+
 /// The room of the file and its disk, as of the last transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
@@ -219,12 +228,13 @@ impl Sqlite {
         self.directory.path()
     }
 
-    /// Returns the identifier of the log that goes on from the file; `None` if no log does.
+    /// Returns the place in its log up to which the file has everything, and the mark. The position is
+    /// 0 in a file that never had a log.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn log_id(&self) -> Result<Option<u64>, StoreError> {
-        Ok(Some(meta(&self.connection, "log").map_err(failed)?).filter(|id| *id != 0))
+    pub fn applied(&self) -> Result<(Applied, Mark), StoreError> {
+        read_applied(&self.connection).map_err(failed)
     }
 
     /// Sets the identifier of the log that goes on from the file.
@@ -237,14 +247,6 @@ impl Sqlite {
             Ok(_) => Ok(()),
             Err(error) => Err(self.refuse(error)),
         }
-    }
-
-    /// Returns the mark of the file. The position is 0 in a file that never had a log.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn mark(&self) -> Result<Mark, StoreError> {
-        read_mark(&self.connection).map_err(failed)
     }
 
     /// Makes every change of a sealed group in one transaction, and moves the mark. `time` maps the
@@ -414,12 +416,18 @@ impl Sqlite {
     pub fn opener(&self) -> OpenReader {
         let (database, opened) = (self.directory.database(), self.opened);
         Box::new(move || {
-            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            let connection = Connection::open_with_flags(&database, flags).map_err(failed)?;
-            connection.busy_timeout(BUSY).map_err(failed)?;
+            let connection = open_for(&database, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
             Ok(Box::new(SqliteReader { connection, opened }))
         })
     }
+}
+
+/// Opens a connection beside that of the broker, which waits [`BUSY`] for a lock.
+fn open_for(database: &Path, access: OpenFlags) -> Result<Connection, StoreError> {
+    let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(database, flags).map_err(failed)?;
+    connection.busy_timeout(BUSY).map_err(failed)?;
+    Ok(connection)
 }
 
 fn signed(bytes: u64) -> i64 {
@@ -501,6 +509,13 @@ fn read_mark(connection: &Connection) -> rusqlite::Result<Mark> {
         Ok(Mark { position, digest, next_number, moment: Heartbeat::default() })
     })?;
     Ok(Mark { moment: read_heartbeat(connection)?.unwrap_or_default(), ..mark })
+}
+
+/// Returns the place in its log up to which a database has everything, and its mark.
+fn read_applied(connection: &Connection) -> rusqlite::Result<(Applied, Mark)> {
+    let mark = read_mark(connection)?;
+    let id = Some(meta(connection, "log")?).filter(|id| *id != 0);
+    Ok((Applied { id, position: mark.position, digest: mark.digest }, mark))
 }
 
 /// Returns a number of the file's own; 0 if it has none by this name.

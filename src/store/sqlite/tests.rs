@@ -30,7 +30,7 @@ struct Applied {
 impl Applied {
     fn open(path: &Path, options: SqliteOptions) -> Result<Applied, StoreError> {
         let database = Sqlite::open(path, options)?;
-        let mark = database.mark()?;
+        let mark = database.applied()?.1;
         Ok(Applied { database, mark })
     }
 
@@ -307,13 +307,16 @@ fn a_store_of_version_9_has_no_log_and_begins_one() {
     old.execute_batch(include_str!("tests/version_9.sql")).unwrap();
     drop(old);
     let mut store = open(directory.path()).unwrap();
-    assert_eq!((store.log_id().unwrap(), store.mark.position, store.mark.next_number), (None, 0, 100));
+    assert_eq!((store.applied().unwrap().0.id, store.mark.position, store.mark.next_number), (None, 0, 100));
     store.set_log_id(7).unwrap();
     let now = Moment { monotonic: Instant::from_millis(5), unix_millis: 1_700_000_010_000, boot: None };
     assert_eq!(store.recover(now, Duration::ZERO).unwrap().sessions.len(), 2);
     drop(store);
     let store = open(directory.path()).unwrap();
-    assert_eq!((store.log_id().unwrap(), store.mark.position, store.mark.next_number), (Some(7), 1, 100));
+    assert_eq!(
+        (store.applied().unwrap().0.id, store.mark.position, store.mark.next_number),
+        (Some(7), 1, 100)
+    );
 }
 
 /// The broker that is out of room tries the group again later, with more folded into it.

@@ -7,6 +7,7 @@ use crate::mqtt::charge::Budget;
 use crate::persistence::records::Committed;
 use crate::store::coalesce::CommitGroup;
 use crate::store::commit_queue::{Bounds, CommitQueue};
+use crate::store::obstacle::Obstacle;
 use crate::store::statistics::StoreStatistics;
 use crate::store::wall::clock_step;
 use crate::store::{Moment, Store, StoreError};
@@ -19,8 +20,6 @@ use tracing::{info, warn};
 /// The time between two attempts to write without room or against a lock, and between two checks
 /// for new room.
 const RETRY: Duration = Duration::from_millis(250);
-/// The time between two log lines about another process that has the store locked.
-const SAY_AGAIN: Duration = Duration::from_secs(10);
 /// Room in bytes from which on the exact value no longer matters: more than can be on its way to
 /// the store at once.
 const PLENTY: i64 = 4 << 30;
@@ -61,7 +60,7 @@ pub(super) fn run(
         is_full: false,
         new_limit: None,
         is_blocked: false,
-        behind: None,
+        behind: Obstacle::default(),
         is_stopping: false,
         room: i64::MAX,
     };
@@ -97,9 +96,8 @@ struct Commits<'a, F> {
     new_limit: Option<Option<u64>>,
     /// True if the last attempt to write the group failed for lack of room or for a lock.
     is_blocked: bool,
-    /// The time since which the database is too far behind its log, and the time of the next log
-    /// line about it.
-    behind: Option<(Instant, Instant)>,
+    /// A database that is too far behind its log.
+    behind: Obstacle,
     is_stopping: bool,
     /// The value of [`Store::room`] in the last report to the broker.
     room: i64,
@@ -241,8 +239,7 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
             self.statistics.bytes.store(self.store.bytes(), Ordering::Relaxed);
         }
         self.is_blocked = false;
-        if let Some((since, _)) = self.behind.take() {
-            let for_ms = now.since(since).as_millis() as u64;
+        if let Some(for_ms) = self.behind.gone(now) {
             info!(event = "store.committed_again", for_ms, "pending changes are committed again");
         }
         self.statistics.committed(self.group.recorded(), cancelled);
@@ -267,10 +264,7 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
     fn wait_for_database(&mut self, now: Instant, behind: &StoreError) {
         self.is_blocked = true;
         self.next_attempt = now + RETRY;
-        let (since, say_again) = *self.behind.get_or_insert((now, now));
-        if now >= say_again {
-            self.behind = Some((since, now + SAY_AGAIN));
-            let for_ms = now.since(since).as_millis() as u64;
+        if let Some(for_ms) = self.behind.met(now) {
             warn!(
                 event = "store.behind",
                 for_ms,

@@ -298,16 +298,22 @@ fn a_store_that_another_process_has_locked_is_waited_for_and_nothing_is_acknowle
     assert_eq!(kept(&memory), [2, 4]);
 }
 
-/// Returns the statistics of a writer after a batch whose commit meets a fault, once the commit was
-/// attempted, with a time an hour later.
-fn after_a_commit_that_meets(fault: Fault) -> (Writer, Faults, Receiver<WriterNotice>, Instant) {
-    let faults = Faults::default();
+/// Returns a writer on a new store with these faults, and its notices.
+fn writer_with(faults: &Faults) -> (Writer, Receiver<WriterNotice>) {
     let mut store = Faulty::new(Box::new(Memory::default()), faults.clone());
     store.recover(Moment::now(), Duration::ZERO).unwrap();
     let (told, notices) = mpsc::channel();
     let writer =
         Writer::start(Box::new(store), WriterOptions::default(), budget(), move |n| told.send(n).unwrap())
             .unwrap();
+    (writer, notices)
+}
+
+/// Returns the statistics of a writer after a batch whose commit meets a fault, once the commit was
+/// attempted, with a time an hour later.
+fn after_a_commit_that_meets(fault: Fault) -> (Writer, Faults, Receiver<WriterNotice>, Instant) {
+    let faults = Faults::default();
+    let (writer, notices) = writer_with(&faults);
     writer.to_store().send(batch(0, 1, message_for(1, 2)));
     wait_for(&notices, 0, 1);
     (1..1_000).for_each(|nth| faults.plan(Call::Commit, nth, fault));
@@ -419,12 +425,7 @@ fn acknowledgements_are_kept_though_the_group_that_they_are_in_never_fits() {
 #[test]
 fn a_stop_does_not_wait_for_a_page_that_another_process_keeps_locked() {
     let faults = Faults::default();
-    let mut store = Faulty::new(Box::new(Memory::default()), faults.clone());
-    store.recover(Moment::now(), Duration::ZERO).unwrap();
-    let (told, notices) = mpsc::channel();
-    let writer =
-        Writer::start(Box::new(store), WriterOptions::default(), budget(), move |n| told.send(n).unwrap())
-            .unwrap();
+    let (writer, notices) = writer_with(&faults);
     // More often than the reading thread can ask before the stop.
     (0..1_000_000).for_each(|nth| faults.plan(Call::ReadEntries, nth, Fault::Busy));
     let session = SessionToken { slot: 0, generation: 0 };
