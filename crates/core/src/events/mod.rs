@@ -1,5 +1,5 @@
-//! What happens to clients, recorded with a bound: events, drops, refusals. A shard notes it here,
-//! the driver reports it, and operators read it.
+//! The bounded records of events, drops and refusals. A shard writes them, the driver reports them,
+//! and operators read them.
 //!
 //! | file | concern |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! The PUBLISH packets, Will Messages and Topic Filters that the shard refused, for operators.
 //!
-//! Each client has at most one report of each kind in ten seconds, with the number of the others. The
-//! last refusals are kept. Equal refusals of a client share a row, and one client gets 16 new rows of
-//! a kind in ten seconds, so that no client hides the refusals of the others. What has no row of its
+//! Each client has at most one report of each kind in `QUIET`, with the number of the others. The last
+//! refusals are kept. Equal refusals of a client share a row, and one client gets `ROWS` new rows of a
+//! kind in `QUIET`, so that no client hides the refusals of the others. A refusal without a row of its
 //! own is counted in a row without a topic. Written on the way of a refusal only.
 
 use crate::events::client_events::{ClientEvent, Occurrence};
@@ -117,13 +117,8 @@ impl Since {
 }
 
 impl Refusals {
-    /// Keeps and counts a refused request. `why` is asked only for a row or a report of its own, and
-    /// returns its steps, too. Returns these steps.
-    pub(crate) fn note(
-        &mut self,
-        request: &RefusedRequest<'_>,
-        why: impl FnOnce() -> (String, usize),
-    ) -> usize {
+    /// Keeps and counts a refused request. `why` is asked only for a row or a report of its own.
+    pub(crate) fn note(&mut self, request: &RefusedRequest<'_>, why: impl FnOnce() -> String) {
         let RefusedRequest { client_id, user, kind, topic, cause } = *request;
         let has_place = self.clients.len() < CLIENTS && (1..=TEXT).contains(&client_id.len());
         let since = match self.clients.get_mut(client_id) {
@@ -145,11 +140,9 @@ impl Refusals {
         };
         let found = self.recent.iter().rev().take(LOOKED_AT).position(|known| known.is_like(&row));
         if since.first.is_some() && (found.is_some() || since.rows >= ROWS) {
-            self.count(row, found);
-            return 0;
+            return self.count(row, found);
         }
-        let (why, steps) = why();
-        let row = Refusal { why: Excerpt::of(&why, WHY), ..row };
+        let row = Refusal { why: Excerpt::of(&why(), WHY), ..row };
         if since.first.is_none() {
             since.first = Some(Box::new(row.clone()));
         }
@@ -157,7 +150,6 @@ impl Refusals {
             since.rows += 1;
         }
         self.keep(row, found);
-        steps
     }
 
     /// Counts a request in the row of its like at the place `found` from the end, or else in the row
@@ -233,7 +225,7 @@ mod tests {
     fn refuse(refusals: &mut Refusals, client_id: &str, topic: &str) {
         let (kind, cause) = (RefusedKind::Publish, "not_authorized");
         let request = RefusedRequest { client_id, user: Some("ann"), kind, topic, cause };
-        refusals.note(&request, || ("line 3".to_owned(), 7));
+        refusals.note(&request, || "line 3".to_owned());
     }
 
     /// Returns client, topic and number of each report that is due.

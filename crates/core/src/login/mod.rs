@@ -1,4 +1,4 @@
-//! Who may connect, on which terms, and under which rules. The shard asks these types and carries
+//! Decides which clients may connect, on which terms, and which topics they may use. The shard asks these types and carries
 //! the decisions out. They know no session and no connection but by their identifiers.
 //!
 //! | file | concern |

@@ -184,7 +184,7 @@ mod tests {
             ("bob", RefusedKind::Will, "gone/bob"),
         ] {
             let request = RefusedRequest { client_id, user: None, kind, topic, cause: "not_authorized" };
-            refusals.note(&request, || (String::new(), 0));
+            refusals.note(&request, String::new);
         }
         let found = |topic: Option<&str>, publisher: Option<&str>, receiver: Option<&str>| {
             let topic = topic.map(|topic| WantedTopic::read(topic).expect("a topic"));

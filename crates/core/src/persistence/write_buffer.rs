@@ -41,8 +41,7 @@ pub struct WriteBuffer {
     committed: Cell<Lsn>,
     /// True if the open batch has something that someone may wait for.
     begun: Cell<bool>,
-    /// True if batches are sealed before the last is committed, because a change that frees room
-    /// must not wait for room.
+    /// When the next batch is sealed. `AtOnce` if a change that frees room must not wait for room.
     seal_time: Cell<SealTime>,
     open: RefCell<OpenBatch>,
     /// Gates whose message every receiver has finished.
@@ -206,7 +205,7 @@ impl WriteBuffer {
         idle || self.seal_time.get() == SealTime::AtOnce || !self.open.borrow().transactions.is_empty()
     }
 
-    /// Sets if the next batches wait for the commit of the last one.
+    /// Sets when the next batches are sealed.
     pub(crate) fn set_seal_time(&self, time: SealTime) {
         self.seal_time.set(time);
     }

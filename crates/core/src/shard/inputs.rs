@@ -1,6 +1,6 @@
 //! The inputs of a shard, and the queries to it: the functions for a driver. The turn is in `io`,
 //! and bytes come in through `receive`. An input whose steps have a file of their own is in that
-//! file: commits and pages in `durability/commits`, messages of the broker's own in `own_messages`, a
+//! file: commits and pages in `turn/commits`, messages of the broker's own in `own_messages`, a
 //! disconnect in `leave`.
 
 use crate::durability::read_requests::{DelayedRequest, PageRequest};
@@ -84,7 +84,8 @@ impl Shard {
 }
 
 /// An input from outside that returns nothing. The inputs on the way of each message are methods
-/// of their own: [`Shard::take_in`], [`Shard::take_peer_batch`], [`Shard::committed`].
+/// of their own: [`Shard::take_in`], [`Shard::take_peer_batch`], [`Shard::committed`]. So are two that
+/// tests and the start call: [`Shard::replace_settings`] and [`Shard::announce`].
 #[derive(Debug)]
 pub enum Input<'a> {
     /// The authenticator has decided about a CONNECT or a re-authentication. After CONNECT, the

@@ -44,7 +44,7 @@
 //! | | | `work`: jobs that continue in a later turn |
 //! | | | `scratch`: buffers that are used again and again |
 //! | `recovery` | the start | nothing |
-//! | [`features`] | what could be left out | delayed messages, dead letters, orphaned queues |
+//! | [`features`] | what could be left out | delayed messages, orphaned queues |
 //! | [`observe`] | reports about clients | figures, traces |
 //!
 //! Owners that know no other part of the shard are modules below it: [`crate::login`] (terms of

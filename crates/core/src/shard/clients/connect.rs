@@ -38,6 +38,7 @@ use crate::shard::core::Core;
 use crate::shard::features::redelivery_request::take_connect_requests;
 use crate::shard::rules::access_change::QueueCheck;
 use crate::shard::rules::mounted;
+use crate::shard::turn::Turn;
 use crate::shard::turn::flow::Flow;
 use crate::slots::client_table::hash;
 use crate::slots::{ConnectionId, SessionId};
@@ -322,21 +323,21 @@ impl<'a> ConnectRequest<'a> {
     ) -> Result<(), ConnectRefusal> {
         let Some(will) = &self.connect.will else { return Ok(()) };
         let Core { access, settings, counters, figures, turn, .. } = core;
-        let mut note = |cause: DropReason, why: &dyn Fn() -> (String, usize)| {
+        let mut note = |cause: DropReason, why: &dyn Fn(&mut Turn) -> String| {
             counters.refused_wills.add(cause, 1);
             let user = user.map(|user| shown_name(user.user()));
             let (kind, topic, cause) = (RefusedKind::Will, will.topic, cause.name());
             let request = RefusedRequest { client_id, user, kind, topic, cause };
-            turn.spend(u32::try_from(figures.refusals.note(&request, why)).unwrap_or(u32::MAX));
+            figures.refusals.note(&request, || why(turn));
         };
         if let Some(refusal) = self.will_refusal {
-            note(DropReason::ReservedTopic, &|| (refusal.what.to_owned(), 0));
+            note(DropReason::ReservedTopic, &|_| refusal.what.to_owned());
             return Err(refusal);
         }
         let names = access.names(user, client_id);
         let rules = (own, &RuleSource::of_newcomer(listener));
         if will.payload.len() > settings.session.payload_size {
-            note(DropReason::TooLarge, &|| (publish_refusal::bound(DropReason::TooLarge).to_owned(), 0));
+            note(DropReason::TooLarge, &|_| publish_refusal::bound(DropReason::TooLarge).to_owned());
             // 3.x has no return code with this meaning. mosquitto uses the same two.
             let is_v5 = self.connect.version.is_v5();
             let reason = if is_v5 { ReasonCode::PACKET_TOO_LARGE } else { ReasonCode::NOT_AUTHORIZED };
@@ -344,7 +345,9 @@ impl<'a> ConnectRequest<'a> {
         }
         if !access.admits_will(rules, names, will.topic) {
             let denied = DeniedAccess::Publish(will.topic);
-            note(DropReason::NotAuthorized, &|| access.why_denied(rules, (user, names), denied));
+            note(DropReason::NotAuthorized, &|turn| {
+                turn.explain(access.why_denied(rules, (user, names), denied))
+            });
             let what = "the client may not publish to the topic of its will (acl.file)";
             return Err(ConnectRefusal::new(ReasonCode::NOT_AUTHORIZED, what));
         }

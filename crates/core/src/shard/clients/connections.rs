@@ -36,7 +36,6 @@ pub(crate) struct Connections {
     slots: Slots<Connection, OfConnection>,
     /// Connections that have a session.
     established: usize,
-    /// The partial packets before CONNACK.
     /// The partial packets by [`Pot`].
     partials: [Partials; Pot::ALL.len()],
     /// The number of times that users were revoked.

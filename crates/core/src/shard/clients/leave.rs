@@ -140,7 +140,7 @@ impl Shard {
                 && let Some(cause) = due.publish(now, self)
             {
                 let request = request_of(&session_entry, RefusedKind::Will, &due.will.topic, cause.name());
-                self.core.figures.refusals.note(&request, || (publish_refusal::bound(cause).to_owned(), 0));
+                self.core.figures.refusals.note(&request, || publish_refusal::bound(cause).to_owned());
             }
             EndedSession::new(id, *session_entry).hand_on(now, self);
         }

@@ -2,7 +2,7 @@
 
 use crate::named_enum::named_enum;
 
-/// The causes of a pause, as a set of bits: a cause is the bit with its number. All packets of the client are handled when the set is
+/// The causes of a pause, as a set of bits. All packets of the client are handled when the set is
 /// empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pauses(u8);
@@ -34,28 +34,35 @@ named_enum! {
     }
 }
 
+impl Pause {
+    /// Returns the cause as one bit of a set.
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
 impl Pauses {
     /// Adds a cause.
     pub fn set(&mut self, cause: Pause) {
-        self.0 |= 1 << cause as u8;
+        self.0 |= cause.bit();
     }
 
     /// Removes a cause. Returns true if this was the last one.
     pub fn clear(&mut self, cause: Pause) -> bool {
         let before = self.0;
-        self.0 &= !(1 << cause as u8);
+        self.0 &= !cause.bit();
         self.0 == 0 && before != 0
     }
 
     /// Returns true if this cause holds.
     pub fn has(self, cause: Pause) -> bool {
-        self.0 & 1 << cause as u8 != 0
+        self.0 & cause.bit() != 0
     }
 
     /// Returns true if requests wait, and acknowledgements are handled. In the rest of a turn that
     /// is used up nothing is handled.
     pub fn requests_wait(self) -> bool {
-        self.0 != 0 && self.0 & (1 << Pause::Turn as u8 | 1 << Pause::Authentication as u8) == 0
+        self.0 != 0 && self.0 & (Pause::Turn.bit() | Pause::Authentication.bit()) == 0
     }
 
     /// Returns true if any cause holds.

@@ -103,10 +103,7 @@ pub(crate) struct Fans {
 impl Fans {
     /// Returns true if a publication or a peer batch is to be continued.
     pub(crate) fn any(&self) -> bool {
-        self.present.is_some()
-            || self.underway.is_some()
-            || !self.peer_batches.is_empty()
-            || !self.own.is_empty()
+        self.blocks_own() || self.underway.is_some() || !self.peer_batches.is_empty()
     }
 
     /// Returns the number of publications and peer batches that are to be continued.

@@ -448,7 +448,7 @@ fn publish_one(
         if let (Some(cause), Some(publisher)) = (refused, publisher) {
             let (client_id, topic, kind) = (publisher.client_id(), message.topic(), RefusedKind::Publish);
             let request = RefusedRequest { client_id, user: None, kind, topic, cause: cause.name() };
-            core.figures.refusals.note(&request, || (publish_refusal::bound(cause).to_owned(), 0));
+            core.figures.refusals.note(&request, || publish_refusal::bound(cause).to_owned());
         }
     }
     fans.route_own_now(now, &mut publication, routes, core);

@@ -3,7 +3,7 @@
 //! | file | concern |
 //! |---|---|
 //! | `delayed` | messages that are published at a later time |
-//! | `letter_keeping` | how they enter and leave, with their records |
+//! | `letter_keeping` | how dead letters enter and leave the stored letters, with their records |
 //! | `hold` | the queue policy `hold`: messages that wait for room in a full queue |
 //! | `orphaned_queues` | shared messages that an ended session left and another member may take |
 //! | [`unanswered`] | the answers to messages that operators published |

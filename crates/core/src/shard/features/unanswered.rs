@@ -8,7 +8,7 @@ use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::ReasonCode;
 use crate::peers::peer_batch::PublicationNumber;
 use crate::shard::turn::effects::Effects;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Maximum number of messages that wait in one shard: 64 KiB. A store that hangs answers none of
@@ -40,8 +40,6 @@ pub enum TooManyUnanswered {
 #[derive(Debug, Default)]
 pub(crate) struct UnansweredPublications {
     waiting: BTreeMap<PublicationNumber, Unanswered>,
-    /// The number of them for each publisher that has some.
-    publishers: HashMap<Arc<str>, usize>,
     /// The last number.
     last: u64,
 }
@@ -62,7 +60,9 @@ impl UnansweredPublications {
     /// # Errors
     /// Too many messages wait, of this publisher or of all.
     pub(crate) fn next(&mut self, publisher: &str) -> Result<PublicationNumber, TooManyUnanswered> {
-        if self.publishers.get(publisher).is_some_and(|own| *own >= UNANSWERED_OF_ONE) {
+        // A scan of 1,024 at most, once for each message of an operator.
+        let own = self.waiting.values().filter(|own| *own.publisher == *publisher).count();
+        if own >= UNANSWERED_OF_ONE {
             return Err(TooManyUnanswered::OfPublisher);
         }
         if self.waiting.len() >= UNANSWERED {
@@ -81,12 +81,11 @@ impl UnansweredPublications {
         reason: Option<ReasonCode>,
         effects: &mut Effects,
     ) {
-        *self.publishers.entry(Arc::clone(publisher)).or_default() += 1;
-        let publisher = Arc::clone(publisher);
-        self.waiting.insert(number, Unanswered { publisher, gates, outcome, reason });
+        let unanswered = Unanswered { publisher: Arc::clone(publisher), gates, outcome, reason };
         if gates == 0 {
-            self.end(number, effects);
+            return effects.answered.push(unanswered.answer(number));
         }
+        self.waiting.insert(number, unanswered);
     }
 
     /// Adds to the answers that a message waits for.
@@ -102,21 +101,16 @@ impl UnansweredPublications {
         unanswered.outcome = unanswered.outcome.or(outcome);
         unanswered.gates = unanswered.gates.saturating_sub(1);
         if unanswered.gates == 0 {
-            self.end(number, effects);
+            effects.answered.push(unanswered.answer(number));
+            self.waiting.remove(&number);
         }
     }
+}
 
-    fn end(&mut self, number: PublicationNumber, effects: &mut Effects) {
-        if let Some(Unanswered { publisher, outcome, reason, .. }) = self.waiting.remove(&number) {
-            if let Some(own) = self.publishers.get_mut(&publisher) {
-                *own -= 1;
-                if *own == 0 {
-                    self.publishers.remove(&publisher);
-                }
-            }
-            let reason = reason.unwrap_or_else(|| outcome.reason());
-            effects.answered.push(PublicationAnswer { number, reason });
-        }
+impl Unanswered {
+    fn answer(&self, number: PublicationNumber) -> PublicationAnswer {
+        let reason = self.reason.unwrap_or_else(|| self.outcome.reason());
+        PublicationAnswer { number, reason }
     }
 }
 
@@ -167,6 +161,6 @@ mod tests {
         for number in 2..=1 + UNANSWERED as u64 {
             unanswered.answer(PublicationNumber(number), Outcome::Taken, &mut Effects::default());
         }
-        assert!(unanswered.publishers.is_empty());
+        assert!(unanswered.waiting.is_empty());
     }
 }

@@ -48,11 +48,10 @@ impl Core {
     ) {
         let Core { sessions, access, figures, turn, .. } = self;
         let Some(entry) = sessions.get(id) else { return };
-        let steps = figures.refusals.note(&request_of(entry, kind, topic, cause.name()), || match cause {
-            DropReason::NotAuthorized => entry.why_denied(access, DeniedAccess::Publish(topic)),
-            _ => (publish_refusal::bound(cause).to_owned(), 0),
+        figures.refusals.note(&request_of(entry, kind, topic, cause.name()), || match cause {
+            DropReason::NotAuthorized => turn.explain(entry.why_denied(access, DeniedAccess::Publish(topic))),
+            _ => publish_refusal::bound(cause).to_owned(),
         });
-        turn.spend(u32::try_from(steps).unwrap_or(u32::MAX));
     }
 
     /// Notes an event of a session. `packet` is the packet that the event is about, for the event

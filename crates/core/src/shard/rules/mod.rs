@@ -1,5 +1,4 @@
-//! Permissions of clients: the rules of the ACL files, mount points, and the effects of their
-//! changes.
+//! Mount points, and the effects of changed rules and bans on the clients of a shard.
 
 pub(crate) mod access_change;
 pub mod access_control;

@@ -109,13 +109,12 @@ impl FilterChange {
         counters.refused_subscriptions[cause as usize] += 1;
         let Some(entry) = sessions.get(self.session) else { return };
         let request = request_of(entry, RefusedKind::Subscription, filter, cause.name());
-        let steps = figures.refusals.note(&request, || match cause {
+        figures.refusals.note(&request, || match cause {
             FilterCause::NotAuthorized => {
-                entry.why_denied(access, DeniedAccess::Subscribe(without_share(filter)))
+                turn.explain(entry.why_denied(access, DeniedAccess::Subscribe(without_share(filter))))
             }
-            _ => (refusal.what.to_owned(), 0),
+            _ => refusal.what.to_owned(),
         });
-        turn.spend(u32::try_from(steps).unwrap_or(u32::MAX));
     }
 
     /// Checks, records and subscribes to one filter.

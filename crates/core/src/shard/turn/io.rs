@@ -78,7 +78,7 @@ pub trait Io {
     /// Requests stored deliveries, which come back with [`Input::Page`](crate::shard::Input).
     fn read_page(&mut self, request: PageRequest);
 
-    /// Requests stored delayed messages, which come back with [`Input::Delayed`](crate::shard::Input).
+    /// Requests stored delayed messages, which come back with `Input::Delayed`.
     fn read_delayed(&mut self, request: DelayedRequest);
 
     /// Sends a batch to a peer, which passes it to [`Shard::take_peer_batch`].
@@ -94,8 +94,8 @@ pub trait Io {
     /// Reads from this connection again, in a later turn.
     fn resume(&mut self, id: ConnectionId);
 
-    /// Asks the authenticator, whose decision comes back with [`Input::Authenticated`](crate::shard::Input). A decision
-    /// that comes later than `auth.timeout` is not needed.
+    /// Asks the authenticator, whose decision comes back with `Input::Authenticated`. A decision that
+    /// comes later than `auth.timeout` is not needed.
     fn authenticate(&mut self, request: AuthRequest);
 
     /// Passes on the answer to a message that an operator published.

@@ -146,6 +146,12 @@ impl Turn {
         decision.is_granted
     }
 
+    /// Counts the rules that were compared for a reason. Returns the reason.
+    pub(crate) fn explain(&mut self, (why, rules): (String, usize)) -> String {
+        self.spend_whole(rules);
+        why
+    }
+
     /// Counts one filter that is added to the subscription tree, or removed from it.
     pub(crate) fn spend_filter(&mut self, filter: &str) {
         self.spend(1 + (filter.len() / FILTER_BYTES) as u32);
