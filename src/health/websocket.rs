@@ -3,7 +3,10 @@
 
 use crate::framed::{CodecError, MqttCodec, OwnedPacket};
 use crate::mqtt::packet::Packet;
-use crate::mqtt::websocket::{CONTROL_MAX as LONGEST, UpgradeProgress, UpgradeResponse, upgrade_request};
+use crate::mqtt::websocket::{
+    BINARY, CLOSE, CONTINUATION, CONTROL_MAX as LONGEST, FIN, MASKED, UpgradeProgress, UpgradeResponse,
+    upgrade_request,
+};
 use bytes::{Buf, BytesMut};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -57,14 +60,18 @@ impl Decoder for WebSocketCodec {
             }
             match frames[..] {
                 // A binary frame or a part of one, without a mask.
-                [0x82 | 0x02 | 0x80 | 0x00, length, ..] if usize::from(length) <= LONGEST => {
+                [first, length, ..]
+                    if matches!(first & !FIN, BINARY | CONTINUATION) && usize::from(length) <= LONGEST =>
+                {
                     if frames.len() < 2 + usize::from(length) {
                         return Ok(None);
                     }
                     frames.advance(2);
                     self.payload.extend_from_slice(&frames.split_to(usize::from(length)));
                 }
-                [0x88, _, ..] => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                [first, _, ..] if first == FIN | CLOSE => {
+                    return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+                }
                 [first, second, ..] => {
                     let text = format!("unexpected WebSocket frame {first:02x} {second:02x}");
                     return Err(io::Error::other(text).into());
@@ -90,7 +97,7 @@ impl Encoder<&Packet<'_>> for WebSocketCodec {
         let mut payload = BytesMut::new();
         self.packets.encode(packet, &mut payload)?;
         for part in payload.chunks(LONGEST) {
-            frames.extend_from_slice(&[0x82, 0x80 | part.len() as u8]);
+            frames.extend_from_slice(&[FIN | BINARY, MASKED | part.len() as u8]);
             frames.extend_from_slice(&MASK);
             frames.extend(part.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask));
         }

@@ -20,6 +20,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use std::cell::{OnceCell, RefCell};
 use std::future::pending;
 use std::io;
+use std::ops::DerefMut;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
@@ -198,20 +199,8 @@ impl Queue for LogQueue {
 
     const SIGNAL: OtlpSignal = OtlpSignal::Logs;
 
-    fn take(&self, most: usize) -> Vec<TappedLine> {
-        tap::pending().take(most)
-    }
-
-    fn put_back(&self, records: Vec<TappedLine>) {
-        tap::pending().put_back(records);
-    }
-
-    fn clear(&self) {
-        tap::pending().clear();
-    }
-
-    fn take_lost(&self) -> u64 {
-        tap::pending().take_lost()
+    fn backlog(&self) -> impl DerefMut<Target = Backlog<TappedLine>> {
+        tap::pending()
     }
 
     fn request(&self, records: &[TappedLine], collector: &Collector) -> ExportLogsServiceRequest {
@@ -234,20 +223,8 @@ impl Queue for SpanQueue {
 
     const SIGNAL: OtlpSignal = OtlpSignal::Traces;
 
-    fn take(&self, most: usize) -> Vec<Span> {
-        self.0.borrow_mut().take(most)
-    }
-
-    fn put_back(&self, records: Vec<Span>) {
-        self.0.borrow_mut().put_back(records);
-    }
-
-    fn clear(&self) {
-        self.0.borrow_mut().clear();
-    }
-
-    fn take_lost(&self) -> u64 {
-        self.0.borrow_mut().take_lost()
+    fn backlog(&self) -> impl DerefMut<Target = Backlog<Span>> {
+        self.0.borrow_mut()
     }
 
     fn request(&self, records: &[Span], collector: &Collector) -> ExportTraceServiceRequest {

@@ -4,9 +4,11 @@ use super::collector::{Collector, NotTaken, PartialSuccess};
 use crate::broker::export_counts::ExportCounts;
 use crate::clock;
 use crate::config::OtlpSignal;
+use crate::log::tap::{Backlog, HasSize};
 use crate::time::Instant;
 use prost::Message;
 use std::cell::RefCell;
+use std::ops::DerefMut;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
@@ -23,28 +25,18 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// The interval of log lines about failures and losses.
 const LINES: Duration = Duration::from_secs(10);
 
-/// A queue of records of one signal. Taken records are put back if the collector may take them
-/// later.
+/// A queue of records of one signal.
 pub(super) trait Queue {
     /// A record.
-    type Record;
+    type Record: HasSize;
     /// A request with some of them.
     type Request: Message;
 
     /// The signal.
     const SIGNAL: OtlpSignal;
 
-    /// Takes the oldest records out.
-    fn take(&self, most: usize) -> Vec<Self::Record>;
-
-    /// Puts records back that were taken out.
-    fn put_back(&self, records: Vec<Self::Record>);
-
-    /// Forgets all records, because nobody exports them.
-    fn clear(&self);
-
-    /// Returns the number of records that had to go since the last call.
-    fn take_lost(&self) -> u64;
+    /// Returns the records that wait. No other task runs while the value lives.
+    fn backlog(&self) -> impl DerefMut<Target = Backlog<Self::Record>>;
 
     /// Returns the request with these records.
     fn request(&self, records: &[Self::Record], collector: &Collector) -> Self::Request;
@@ -170,13 +162,13 @@ pub(super) async fn pump<Q: Queue>(
 ) -> Duration {
     let signal = Q::SIGNAL;
     let Some(collector) = collector.filter(|collector| collector.config().exports(signal)) else {
-        queue.clear();
+        queue.backlog().clear();
         backoff.succeeded();
         return TICK;
     };
     loop {
-        let records = queue.take(BATCH);
-        results.lost(signal, queue.take_lost());
+        let records = queue.backlog().take(BATCH);
+        results.lost(signal, queue.backlog().take_lost());
         results.report_lost();
         if records.is_empty() {
             return TICK;
@@ -188,8 +180,8 @@ pub(super) async fn pump<Q: Queue>(
                 results.taken(collector, signal, number, left_out);
             }
             Err(NotTaken::NotNow(why, after)) => {
-                queue.put_back(records);
-                results.lost(signal, queue.take_lost());
+                queue.backlog().put_back(records);
+                results.lost(signal, queue.backlog().take_lost());
                 results.failed(collector, signal, &why);
                 return backoff.next(after);
             }

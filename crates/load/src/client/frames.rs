@@ -5,39 +5,36 @@
 //! none. The broker has the same work with every mask.
 
 use bytes::{Buf, BytesMut};
-use homing_core::mqtt::websocket::{
-    BINARY, CLOSE, CONTINUATION, CONTROL_MAX, FIN, MASKED, PING, PONG, header,
-};
+use homing_core::mqtt::websocket::{BINARY, CLOSE, CONTINUATION, CONTROL_MAX, MASKED, PING, PONG, header};
 use std::io;
 
 const NO_MASK: [u8; 4] = [0; 4];
 
 /// Returns one binary frame.
 pub(super) fn binary(payload: &[u8], frame: &mut Vec<u8>) {
-    let (mut header, length) = header(BINARY, payload.len());
-    header[1] |= MASKED;
-    frame.clear();
-    frame.extend_from_slice(header.get(..length).unwrap_or_default());
-    frame.extend_from_slice(&NO_MASK);
-    frame.extend_from_slice(payload);
+    write(BINARY, payload, frame);
 }
 
 /// Returns the reply to a ping.
 pub(super) fn pong(payload: &[u8], frame: &mut Vec<u8>) {
-    binary(payload, frame);
-    if let Some(first) = frame.first_mut() {
-        *first = FIN | PONG;
-    }
+    write(PONG, payload, frame);
 }
 
 /// Returns a close frame without a code.
 pub(super) fn close() -> Vec<u8> {
     let mut frame = Vec::new();
-    binary(&[], &mut frame);
-    if let Some(first) = frame.first_mut() {
-        *first = FIN | CLOSE;
-    }
+    write(CLOSE, &[], &mut frame);
     frame
+}
+
+/// Replaces the content of `frame` by one frame.
+fn write(opcode: u8, payload: &[u8], frame: &mut Vec<u8>) {
+    let (mut header, length) = header(opcode, payload.len());
+    header[1] |= MASKED;
+    frame.clear();
+    frame.extend_from_slice(header.get(..length).unwrap_or_default());
+    frame.extend_from_slice(&NO_MASK);
+    frame.extend_from_slice(payload);
 }
 
 /// The next thing in a stream of frames.
