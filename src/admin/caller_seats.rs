@@ -38,7 +38,7 @@ impl CallerSeats {
         let (own, most_of_one) = (callers.iter().filter(|other| other.is_same(&caller)).count(), most / 2);
         if own >= most_of_one {
             let detail = format!(
-                "this token or user has {own} {what} under way, as many as one may have; wait for an end of theirs"
+                "this token or user has {own} {what} under way, as many as one may have; wait until one of them ends"
             );
             return Err(Failed::Conflict(ProblemKind::ShareUsed, detail));
         }

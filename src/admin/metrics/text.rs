@@ -182,12 +182,7 @@ impl Family {
     /// Writes the family. Writing to a string cannot fail.
     fn write(&self, text: &mut String) {
         let Family { kind, name, help, samples } = self;
-        let word = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        };
-        let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {word}\n");
+        let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
         for Sample { labels, reading } in samples {
             match reading {
                 Reading::Single(value) => line(text, name, "", labels, value),

@@ -44,15 +44,7 @@ pub(crate) struct UserParameters {
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct OneUserParameters {
-    /// The name of a listener with a `password_file` of its own. Without it, `auth.password_file` is
-    /// meant.
-    listener: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct UserChangeParameters {
+pub(crate) struct UserFileParameters {
     /// The name of a listener with a `password_file` of its own. Without it, `auth.password_file` is
     /// meant.
     listener: Option<String>,
@@ -118,7 +110,7 @@ pub(crate) async fn list(asked: Query<UserParameters>, state: State) -> JsonAnsw
 /// Returns one user.
 pub(crate) async fn one(
     name: Path<String>,
-    asked: Query<OneUserParameters>,
+    asked: Query<UserFileParameters>,
     state: State,
 ) -> JsonAnswer<UserRow> {
     let (_, _, users) = all(&state, asked.into_inner().listener).await?;
@@ -151,9 +143,9 @@ async fn all(state: &State, listener: Option<String>) -> Result<(PathBuf, bool, 
 pub(crate) async fn set(
     name: Path<String>,
     body: Bytes,
-    request: OperatorRequest<UserChangeParameters>,
+    request: OperatorRequest<UserFileParameters>,
 ) -> JsonAnswer<UserChanged> {
-    let OperatorRequest { operator, asked: UserChangeParameters { listener } } = request;
+    let OperatorRequest { operator, asked: UserFileParameters { listener } } = request;
     let UserOrder { password, hash: choice } = read_body(&body, r#"{"password": "sesame"}"#)?;
     let (password, name) = (Zeroizing::new(password), checked(name)?);
     // A hash takes 20 ms and 19 MiB: one at a time, on a thread for such work.
@@ -180,9 +172,9 @@ pub(crate) async fn set(
 /// Removes a user.
 pub(crate) async fn remove(
     name: Path<String>,
-    request: OperatorRequest<UserChangeParameters>,
+    request: OperatorRequest<UserFileParameters>,
 ) -> JsonAnswer<UserChanged> {
-    let OperatorRequest { operator, asked: UserChangeParameters { listener } } = request;
+    let OperatorRequest { operator, asked: UserFileParameters { listener } } = request;
     let name = name.into_inner();
     let user = name.clone();
     let change = move |content: &[u8]| {

@@ -1,4 +1,4 @@
-//! The way of records from all threads to their one listener, on the thread of the HTTP interface.
+//! A bounded channel from every thread to one listener on the thread of the HTTP interface.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
