@@ -1,6 +1,6 @@
 //! The administration: tokens, scopes, clients, and `homing ctl`.
 
-use crate::http::{LOCAL, request};
+use crate::http::{LOCAL, metric, request};
 use crate::support::process::Process;
 use crate::support::{Connect, Message, PATIENCE, RawClient, Version, until};
 use homing::admin::access::Scope;
@@ -57,11 +57,7 @@ impl Administered {
         other.busy_timeout(PATIENCE).expect("a time");
         other.execute_batch("BEGIN IMMEDIATE").expect("no write is under way for long");
         let mut publisher = RawClient::connect(self.mqtt, &Connect::new(Version::V311, "filler"));
-        let sample = |name: &str| -> Option<f64> {
-            let (_, metrics) = request(self.admin, "GET", "/metrics", LOCAL);
-            let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            value?.parse().ok()
-        };
+        let sample = |name: &str| metric(self.admin, name);
         // One commit for each message: one for many could go beyond the mark, and then the store is
         // full and nothing waits. They are half as many again as the database may be behind.
         for n in 0..48 {

@@ -29,6 +29,13 @@ pub fn request(admin: SocketAddr, method: &str, path: &str, headers: &str) -> (u
     answer_to(&mut socket, &head)
 }
 
+/// Returns the value of a metric, which is named with its labels; `None` if the scrape lacks it.
+pub fn metric(admin: SocketAddr, name: &str) -> Option<f64> {
+    let (_, metrics) = request(admin, "GET", "/metrics", LOCAL);
+    let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value?.parse().ok()
+}
+
 /// Sends a request with a body, and returns the status and the whole answer.
 pub fn request_with_body(
     admin: SocketAddr,

@@ -1,7 +1,8 @@
 //! The export by OTLP, to a collector that understands the protocol, is away, hangs, or refuses.
 
 use crate::api::ctl;
-use crate::http::{LOCAL, answer_to, request, serve_with};
+use crate::http::{LOCAL, answer_to, metric, request, serve_with};
+use crate::support::http_server::read_request;
 use crate::support::process::Process;
 use crate::support::{Connect, Kind, Message, Property, RawClient, Version, until};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
@@ -15,7 +16,7 @@ use opentelemetry_proto::tonic::metrics::v1::number_data_point;
 use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, Metric, NumberDataPoint};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -123,16 +124,7 @@ fn collect(
 ) -> Option<()> {
     let (mut reader, mut out) = (BufReader::new(stream), stream);
     loop {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if reader.read_line(&mut head).ok()? == 0 {
-                return None;
-            }
-        }
-        let lower = head.to_lowercase();
-        let length = lower.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok())?;
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body).ok()?;
+        let (head, body) = read_request(&mut reader)?;
         came.lock().ok()?.push(head.split(' ').nth(1)?.to_owned());
         let mood = *mood.lock().ok()?;
         match mood {
@@ -202,10 +194,8 @@ impl Exporting {
         names.into_iter().any(|name| name.trim() == "homing-otlp")
     }
 
-    fn metric(&self, name: &str) -> u64 {
-        let (_, metrics) = request(self.admin, "GET", "/metrics", LOCAL);
-        let line = metrics.lines().find(|line| line.starts_with(name)).unwrap_or_default();
-        line.rsplit(' ').next().and_then(|value| value.parse().ok()).unwrap_or(0)
+    fn metric(&self, name: &str) -> Option<f64> {
+        metric(self.admin, name)
     }
 
     /// Returns the kinds of the present problems.
@@ -365,7 +355,7 @@ fn a_collector_that_hangs_or_refuses_delays_nothing_and_gets_what_waited_once_it
     until("a request", || (collector.came("/v1/logs") > 0).then_some(()));
     broker.publish_denied("while-it-hangs");
     until("the count", || {
-        (broker.metric("homing_otlp_failed_requests_total{signal=\"logs\"}") > 0).then_some(())
+        (broker.metric("homing_otlp_failed_requests_total{signal=\"logs\"}")? > 0.0).then_some(())
     });
     assert_eq!(broker.problems(), ["export_fails"]);
     collector.is(Mood::Answers(503));
@@ -377,9 +367,13 @@ fn a_collector_that_hangs_or_refuses_delays_nothing_and_gets_what_waited_once_it
     }
     broker.process.line("event=otlp.recovered").expect("the broker runs");
     until("no problem", || broker.problems().is_empty().then_some(()));
-    assert_eq!(broker.metric("homing_otlp_records_lost_total{signal=\"logs\"}"), 0, "the queue had room");
+    assert_eq!(
+        broker.metric("homing_otlp_records_lost_total{signal=\"logs\"}"),
+        Some(0.0),
+        "the queue had room"
+    );
     assert!(
-        broker.metric("homing_otlp_records_lost_total{signal=\"metrics\"}") > 0,
+        broker.metric("homing_otlp_records_lost_total{signal=\"metrics\"}") > Some(0.0),
         "metrics are not repeated"
     );
     // The lines of the export itself are written, and not exported.
@@ -393,7 +387,7 @@ fn a_refused_request_is_lost_and_counted_and_a_reload_goes_to_another_collector(
     wrong.is(Mood::Answers(401));
     let broker = Exporting::start(&wrong.endpoint(), "signals = [\"logs\"]");
     until("the loss", || {
-        (broker.metric("homing_otlp_records_lost_total{signal=\"logs\"}") > 0).then_some(())
+        (broker.metric("homing_otlp_records_lost_total{signal=\"logs\"}")? > 0.0).then_some(())
     });
     let (_, status) = ctl(&broker.socket(), &["status"]);
     assert!(status.contains("401; see otlp.headers"), "{status}");
@@ -425,7 +419,7 @@ fn a_collector_that_is_away_costs_nothing_and_the_last_lines_come_before_the_end
     drop(port);
     let mut broker = Exporting::start(&format!("http://{address}"), "signals = [\"logs\"]");
     until("a failure", || {
-        (broker.metric("homing_otlp_failed_requests_total{signal=\"logs\"}") > 0).then_some(())
+        (broker.metric("homing_otlp_failed_requests_total{signal=\"logs\"}")? > 0.0).then_some(())
     });
     broker.publish_denied("while-it-is-away");
     let collector = Collector::at(TcpListener::bind(address).expect("the same port"), Mood::Takes);

@@ -1,7 +1,7 @@
 //! The checks that a running broker makes of itself.
 
 use crate::api::{Administered, SMALL_STORE, json_of};
-use crate::http::{LOCAL, request};
+use crate::http::{LOCAL, metric, request};
 use crate::support::{Connect, Message, RawClient, Version, until};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
@@ -85,13 +85,9 @@ fn a_broker_whose_store_does_not_commit_is_not_ready_and_says_why() {
     let commits = trouble(&checks(&broker), "commits").clone();
     let detail = commits["detail"].as_str().unwrap_or_default();
     assert!(commits["result"] == "fail" && detail.contains("has waited 1"), "{commits:#}");
-    let (_, metrics) = request(broker.admin, "GET", "/metrics", LOCAL);
-    let sample = |name: &str| {
-        let found = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
-        found.unwrap_or_else(|| panic!("{name}: {metrics}"))
-    };
-    assert!(sample("homing_store_oldest_uncommitted_seconds ") > 10.0);
-    assert!(sample("homing_store_pending_records ") > 0.0);
+    let sample = |name: &str| metric(broker.admin, name).expect("a sample");
+    assert!(sample("homing_store_oldest_uncommitted_seconds") > 10.0);
+    assert!(sample("homing_store_pending_records") > 0.0);
     other.execute_batch("ROLLBACK").expect("no lock");
     client.expect_connack();
     until("a broker that is ready again", || (ready() == is("ok", 200)).then_some(()));

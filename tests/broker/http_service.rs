@@ -1,9 +1,10 @@
 //! Logins that an HTTP service decides, over real sockets.
 
+use crate::support::http_server::read_request;
 use crate::support::launch::{TestBroker, on_configured_threads, start_broker};
 use crate::support::{Connect, Message, Packet, V5, V311, password_file};
 use homing::config::{Anonymous, AuthMethod, Config};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -80,16 +81,7 @@ fn serve(stream: &TcpStream, seen: &Mutex<Seen>, script: &dyn Fn(&Request) -> Re
     let mut reader = BufReader::new(stream);
     let mut out = stream;
     loop {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if reader.read_line(&mut head).ok()? == 0 {
-                return None;
-            }
-        }
-        let lower = head.to_lowercase();
-        let length = lower.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok())?;
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body).ok()?;
+        let (head, body) = read_request(&mut reader)?;
         let request = Request { head, body: String::from_utf8(body).ok()? };
         seen.lock().unwrap().requests.push(request.clone());
         match script(&request) {

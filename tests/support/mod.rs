@@ -8,7 +8,7 @@
 //! `launch` starts a broker in this process, and `process` starts the real program. `shim` builds a
 //! library between the program and the system. `memory_store` is a store in memory that can be
 //! copied. `faulty_store` is a store whose calls fail when a test says so. `passwords` makes
-//! password files. `abuse`, `operated` and `work` are traffic that several binaries use. `bystander`
+//! password files. `http_server` reads the requests of a server of a test. `abuse`, `operated` and `work` are traffic that several binaries use. `bystander`
 //! and `pair` measure how long others wait meanwhile: the longest wait, and the share of messages
 //! that are late.
 
@@ -19,6 +19,7 @@ pub mod bystander;
 pub mod client;
 pub mod connect;
 pub mod faulty_store;
+pub mod http_server;
 pub mod launch;
 pub mod memory_store;
 pub mod message;
