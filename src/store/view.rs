@@ -233,7 +233,8 @@ mod tests {
         let mut store = Faulty::new(Box::new(filled(3, &["t"])), faults.clone());
         let directory = Path::new("/net/data");
         let budget = Arc::new(Budget::new(u64::MAX));
-        let limit = Duration::from_millis(20);
+        // Long enough for a busy machine to begin the read.
+        let limit = Duration::from_millis(500);
         let view = StoreView::with_limit(store.opener(), Some(directory), budget, limit);
         let look = || runtime.block_on(view.look(lookup(1..=3, "t"), Instant::NEVER));
         faults.plan_next(Call::View, Fault::Stopped);
