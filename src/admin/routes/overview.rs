@@ -166,7 +166,8 @@ pub(crate) struct StoreFigures {
     /// Seconds within which 99 % of the commits since the start were done.
     #[schema(minimum = 0)]
     pub(crate) commit_p99: f64,
-    /// Seconds since the copy at `store.ship_to` had everything; `null` without a copy.
+    /// Seconds since the copy at `store.ship_to` had everything; missing without a copy.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0)]
     pub(crate) copy_lag: Option<f64>,
 }
