@@ -37,6 +37,8 @@ named_enum! {
         FileSystem = "file system",
         /// The room on that file system.
         Room = "room",
+        /// The copy of the store in another folder.
+        Copy = "copy",
         /// The time of a sync.
         Sync = "sync",
         /// The look at the files within a running broker.

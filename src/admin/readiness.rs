@@ -6,6 +6,7 @@ use crate::broker::observer::Observer;
 use crate::clock;
 use crate::named_enum::named_enum;
 use crate::pulse::LateThread;
+use crate::store::ship::ShipFigures;
 use crate::time::Instant;
 use actix_web::web::Data;
 use serde::Serialize;
@@ -82,6 +83,8 @@ pub struct StoreState {
     pub bytes: u64,
     /// The bytes that may be added before new messages are refused, as of the last commit.
     pub room: u64,
+    /// The copy of the store; `None` without one.
+    pub copy: Option<ShipFigures>,
 }
 
 impl BrokerReadiness {
@@ -170,6 +173,7 @@ impl StoreState {
             commit_p99: store.commit_time.p99(),
             bytes: store.bytes.load(Ordering::Relaxed),
             room: store.room.load(Ordering::Relaxed),
+            copy: store.copy(now),
         })
     }
 

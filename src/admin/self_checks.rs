@@ -8,6 +8,7 @@ use crate::broker::observer::Observer;
 use crate::config::OtlpSignal;
 use crate::finding::{Check, Finding};
 use crate::log::stderr;
+use crate::store::ship::ShipFigures;
 use crate::time::duration::seconds;
 use std::time::Duration;
 
@@ -46,6 +47,7 @@ impl SelfReport<'_> {
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = vec![self.version(), self.threads(), self.memory(), self.drops(), self.restart()];
         findings.extend(self.store.map(commits));
+        findings.extend(self.store.and_then(|store| store.copy).map(copy));
         findings
     }
 
@@ -223,6 +225,16 @@ fn commits(store: StoreState) -> Finding {
     }
 }
 
+fn copy(copy: ShipFigures) -> Finding {
+    let secs = copy.lag.as_secs();
+    match copy.is_late() {
+        false => Finding::ok(Check::Copy, format!("{secs} s behind")),
+        true => Finding::warn(Check::Copy, format!("the copy at store.ship_to is {secs} s behind")).advise(
+            "See if the folder has room and can be written; the log lines store.ship_blocked and store.ship_behind say why not",
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,6 +256,11 @@ mod tests {
         let slow = SLOW * 2;
         let full = StoreState { is_full: true, ..store(SLOW) };
         let late = StoreState { oldest_uncommitted: LATE * 2, ..store(SLOW) };
+        let far = ShipFigures { lag: Duration::from_mins(2), ..ShipFigures::default() };
+        assert_eq!(
+            [copy(far), copy(ShipFigures::default())].map(|found| found.severity),
+            [Severity::Warn, Severity::Ok]
+        );
         let found = [log_lines(1), deadlines(slow), commits(store(slow)), commits(full), commits(late)];
         assert!(found.iter().all(|found| !found.advice.is_empty()), "{found:?}");
         assert_eq!(

@@ -3,7 +3,9 @@
 use crate::clock;
 use crate::config::{Config, DurabilityLevel};
 use crate::finding::{Check, Finding, size};
-use crate::store::sqlite::directory::{RESERVE, database_in, lock_in, refuse_emptied, space_in};
+use crate::store::sqlite::directory::{
+    RESERVE, database_in, lock_in, refuse_emptied, refuse_following, space_in,
+};
 use crate::store::sqlite::inspect::StoreInspection;
 use rustix::process::geteuid;
 use std::fs::{self, OpenOptions};
@@ -204,7 +206,8 @@ fn store(path: &Path) -> Finding {
         return Finding::ok(Check::Store, format!("there is none yet in {}", path.display()));
     }
     let owner = fs::read_to_string(lock_in(path)).ok();
-    match refuse_emptied(path, owner.as_deref()).and_then(|()| StoreInspection::open(path)) {
+    let refusal = refuse_following(path).and_then(|()| refuse_emptied(path, owner.as_deref()));
+    match refusal.and_then(|()| StoreInspection::open(path)) {
         Ok(_) => Finding::ok(
             Check::Store,
             format!(

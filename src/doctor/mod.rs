@@ -6,11 +6,13 @@
 //! directory, and deletes it.
 //!
 //! - `directory`: the data directory: its owner, its file system, its room, the time of a sync.
+//! - [`copy`]: the folder for a copy of the store.
 //! - `files`: the files that the configuration names: can they be read, and who else can.
 //! - `machine`: descriptors, backlog, memory and the clock.
 //! - `listeners`: the ports, and who may connect.
 //! - `running`: the self-report of a running broker.
 
+pub mod copy;
 mod directory;
 mod files;
 mod listeners;
@@ -52,7 +54,10 @@ pub fn check(broker: &CheckedBroker<'_>) -> Vec<Finding> {
     findings.extend(machine::findings(config));
     let is_in_use = broker.data.as_deref().is_some_and(directory::is_in_use);
     match &broker.data {
-        Some(data) => findings.extend(directory::findings(config, data)),
+        Some(data) => {
+            findings.extend(directory::findings(config, data));
+            findings.extend(copy::finding(config, data));
+        }
         None => findings.push(without_store()),
     }
     findings.extend(files::findings(config));
@@ -76,7 +81,10 @@ pub fn check_own(config: &Config, data: Option<&Path>) -> Vec<Finding> {
     let mut findings = vec![Finding::ok(Check::Configuration, "valid")];
     findings.extend(machine::findings(config));
     match data {
-        Some(data) => findings.extend(directory::findings_in_use(config, data)),
+        Some(data) => {
+            findings.extend(directory::findings_in_use(config, data));
+            findings.extend(copy::finding(config, data));
+        }
         None => findings.push(without_store()),
     }
     findings.extend(files::findings(config));

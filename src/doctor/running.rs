@@ -4,6 +4,7 @@ use crate::admin::ctl::{self, BrokerEndpoint, CheckRow, CtlError, DoctorAnswer};
 use crate::admin::readiness::StoreState;
 use crate::admin::self_checks::SelfReport;
 use crate::finding::{Check, Finding};
+use crate::store::ship::ShipFigures;
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
@@ -71,6 +72,10 @@ fn store(described: &Value) -> StoreState {
         commit_p99: seconds(&described["commit_p99"]).unwrap_or_default(),
         bytes: number(&described["bytes"]),
         room: number(&described["room"]),
+        copy: seconds(&described["copy_lag"])
+            .ok()
+            .filter(|_| described["copy_lag"].is_number())
+            .map(|lag| ShipFigures { lag, ..ShipFigures::default() }),
     }
 }
 

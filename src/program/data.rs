@@ -4,12 +4,13 @@ use super::output::{complain, failed, say};
 use clap::Subcommand;
 use homing::config::{Config, DurabilityLevel, duration};
 use homing::store::logged::{LoggedStore, StoreOptions};
+use homing::store::replay::{self, ReplayError, Until};
+use homing::store::ship::ShipOptions;
 use homing::store::sqlite::inspect::{StoreInspection, cut};
 use homing::store::{Moment, Store, StoreError};
-#[cfg(feature = "admin")]
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Opens the store that the configuration names. Returns `None` with `store.durability = "none"`.
 ///
@@ -19,7 +20,11 @@ pub(crate) fn open_store(config: &Config) -> Result<Option<Box<dyn Store>>, Stor
     let Some(directory) = data_directory(config) else { return Ok(None) };
     let (durability, size_limit) = (config.store.durability, config.store.largest_size());
     let options = StoreOptions { durability, size_limit };
-    Ok(Some(Box::new(LoggedStore::open(&directory, options)?)))
+    let mut store = LoggedStore::open(&directory, options)?;
+    if let Some(to) = config.store.copied_to() {
+        store.ship(ShipOptions { to, interval: config.store.ship_interval })?;
+    }
+    Ok(Some(Box::new(store)))
 }
 
 /// Returns the directory of the store; `None` with `store.durability = "none"`.
@@ -88,11 +93,69 @@ pub(crate) enum StoreQuery {
         #[arg(long = "at", value_name = "POSITION")]
         position: u64,
     },
+    /// Make a data directory of the copy that a broker has made at store.ship_to
+    Replay {
+        /// The folder of the copy
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+        /// The new data directory
+        #[arg(long, value_name = "DIR")]
+        into: PathBuf,
+        /// The last moment: a position, or a time such as 2027-01-31T12:00:00Z; the end if it is not
+        /// given
+        #[arg(long, value_name = "POSITION|TIME", conflicts_with = "follow")]
+        until: Option<String>,
+        /// Go on with what comes, each store.ship_interval, until the directory is promoted; goes on
+        /// with a directory that follows already
+        #[arg(long)]
+        follow: bool,
+    },
+    /// End `replay --follow`, and let a broker start on the directory
+    Promote {
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
 }
 
 /// Carries out a command on the data directory.
 pub(crate) fn inspect_store(query: &StoreQuery, config: &Config) -> ExitCode {
-    inspected(query, config).unwrap_or_else(|error| failed(&error))
+    match query {
+        StoreQuery::Replay { folder, into, until, follow } => {
+            let interval = follow.then_some(config.store.ship_interval);
+            match until.as_deref().map(str::parse).transpose() {
+                Ok(until) => replayed(folder, into, until, interval).unwrap_or_else(|error| failed(&error)),
+                Err(why) => failed(&format!("--until {why}")),
+            }
+        }
+        StoreQuery::Promote { directory } => promoted(directory).unwrap_or_else(|error| failed(&error)),
+        StoreQuery::Check | StoreQuery::Dump | StoreQuery::Backup { .. } | StoreQuery::Cut { .. } => {
+            inspected(query, config).unwrap_or_else(|error| failed(&error))
+        }
+    }
+}
+
+/// Makes a data directory of a copy. With an interval, follows the copy.
+fn replayed(
+    folder: &Path,
+    into: &Path,
+    until: Option<Until>,
+    follows: Option<Duration>,
+) -> Result<ExitCode, ReplayError> {
+    let reached = match follows {
+        None => replay::replay(folder, into, until)?,
+        Some(interval) => replay::follow(folder, into, interval, say)?,
+    };
+    say(&format!("{} has everything up to {reached}", into.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn promoted(directory: &Path) -> Result<ExitCode, ReplayError> {
+    let (reached, trouble) = replay::promote(directory)?;
+    if let Some(trouble) = trouble {
+        complain(&format!("the copy could not be read up to its end: {trouble}"));
+    }
+    say(&format!("{} has everything up to {reached}: start a broker on it", directory.display()));
+    Ok(ExitCode::SUCCESS)
 }
 
 fn inspected(query: &StoreQuery, config: &Config) -> Result<ExitCode, StoreError> {
@@ -122,6 +185,8 @@ fn inspected(query: &StoreQuery, config: &Config) -> Result<ExitCode, StoreError
             inspection()?.backup(file)?;
             say(&format!("copied {} to {}", directory.display(), file.display()));
         }
+        // They need no configured directory.
+        StoreQuery::Replay { .. } | StoreQuery::Promote { .. } => {}
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -9,6 +9,8 @@ use homing::doctor::{self, CheckedBroker};
 use homing::finding::{Finding, Severity};
 use homing::otlp;
 use homing::store::sqlite;
+use homing::store::sqlite::directory::refuse_following;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Checks the broker of this configuration, and prints the findings. Exit code 1 if one of them
@@ -34,6 +36,8 @@ pub(crate) fn check_refused(refusal: &ConfigRefusal) -> ExitCode {
 pub(crate) fn check_with_files(loaded: &Loaded) -> ExitCode {
     match broker::check_files(&loaded.config, other_files) {
         Ok(()) => {
+            let copy = copy_of(&loaded.config).filter(|copy| copy.severity == Severity::Warn);
+            copy.iter().for_each(|copy| complain(&copy.to_string()));
             say(&check_config(loaded, "can be used"));
             ExitCode::SUCCESS
         }
@@ -46,12 +50,20 @@ pub(crate) fn check_with_files(loaded: &Loaded) -> ExitCode {
 
 /// Looks at the data directory, and reads the files of the HTTP interface and of the export. Returns the problems.
 fn other_files(config: &Config) -> Vec<String> {
-    let store = data_directory(config).and_then(|directory| sqlite::directory::check(&directory).err());
+    let usable = |data: &Path| refuse_following(data).and_then(|()| sqlite::directory::check(data));
+    let store = data_directory(config).and_then(|directory| usable(&directory).err());
     let mut mistakes: Vec<String> =
         store.iter().map(|error| format!("{error} (store.path, or --data-dir)")).collect();
+    let copy = copy_of(config).filter(|copy| copy.severity == Severity::Fail);
+    mistakes.extend(copy.map(|copy| copy.text));
     mistakes.extend(files_of_interface(config));
     mistakes.extend(otlp::check(&config.otlp).err().map(|error| error.with_key()));
     mistakes
+}
+
+/// Returns the finding about the folder for a copy of the store.
+fn copy_of(config: &Config) -> Option<Finding> {
+    doctor::copy::finding(config, &data_directory(config)?)
 }
 
 /// Reads the files of the HTTP interface, if it starts. Returns the problems in the files.

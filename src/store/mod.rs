@@ -13,28 +13,36 @@
 //!
 //! | file | concern |
 //! |---|---|
+//! | `catch_up` | brings a database up to the frames of a log |
 //! | [`coalesce`] | folds the records of several batches into one commit group |
 //! | [`operation`] | one change of the database |
 //! | [`commit_queue`] | decides which batches may be committed together |
 //! | [`writer`] | the committing thread and the reading thread |
 //! | [`logged`] | the store on a disk: the log, and the thread that applies it to the database |
 //! | [`frame`] | a commit group as bytes |
+//! | `frame_file` | reads the frames of a file |
 //! | `files` | the size of a file, the sync of a directory, a want of room |
 //! | [`log`] | frames in files, and what a start finds in them |
 //! | `obstacle` | the log lines about something that keeps a thread from its work |
+//! | [`ship`] | a copy of the log in a folder, seconds later |
+//! | [`replay`] | a data directory from such a copy |
 //! | [`sqlite`] | the database |
 //! | [`statistics`] | the figures of the store's threads |
 //! | [`view`] | looks at stored messages for operators |
 //! | [`wall`] | the times in the store, and the time that passed while it was closed |
 
+mod catch_up;
 pub mod coalesce;
 pub mod commit_queue;
 mod files;
 pub mod frame;
+mod frame_file;
 pub mod log;
 pub mod logged;
 mod obstacle;
 pub mod operation;
+pub mod replay;
+pub mod ship;
 pub mod sqlite;
 pub mod statistics;
 pub mod view;

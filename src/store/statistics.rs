@@ -1,8 +1,10 @@
 //! The figures of the store's threads.
 
+use super::ship::{ShipFigures, Shipping};
 use crate::time::Instant;
 use crate::time::histogram::SharedHistogram;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Counters since the start, and a few current values. Each is right by itself; together they need
@@ -44,12 +46,19 @@ pub struct StoreStatistics {
     pub apply_time: SharedHistogram,
     /// The duration of each sync of the log.
     pub sync_time: SharedHistogram,
+    /// The copy of the log; empty without one.
+    pub(super) copy: OnceLock<Arc<Shipping>>,
 }
 
 impl StoreStatistics {
     pub(super) fn committed(&self, recorded: u64, cancelled: u64) {
         self.records.fetch_add(recorded, Ordering::Relaxed);
         self.cancelled.fetch_add(cancelled, Ordering::Relaxed);
+    }
+
+    /// Returns the figures of the copy of the log; `None` without one.
+    pub fn copy(&self, now: Instant) -> Option<ShipFigures> {
+        self.copy.get().map(|shipping| shipping.figures(now))
     }
 
     /// Returns the time for which the oldest change has waited for its commit. A call to the disk

@@ -23,6 +23,8 @@
 //!   So this is checked only for messages that came before a new QoS 2 PUBLISH on the same
 //!   connection: that PUBLISH waits until all before it is recorded.
 //!
+//! `copy` loses the whole data directory, and brings it back from its copy.
+//!
 //! `letters` tests what operators do with messages and dead letters.
 //!
 //! `work` tests a shared message whose member ends its session between the message and its commit.
@@ -33,6 +35,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod copy;
 mod judge;
 mod letters;
 mod link;

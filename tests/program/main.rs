@@ -3,6 +3,7 @@
 
 mod cli;
 mod config;
+mod copy;
 mod ctl;
 mod doctor;
 mod guide;

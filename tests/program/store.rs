@@ -11,6 +11,7 @@ use homing::persistence::records::{
 };
 use homing::store::coalesce::CommitGroup;
 use homing::store::logged::{LoggedStore, StoreOptions};
+use homing::store::ship::ShipOptions;
 use homing::store::{Moment, Store};
 use homing::time::Instant;
 use std::net::TcpListener;
@@ -20,13 +21,14 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-struct Outcome {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
+/// How a command ended.
+pub(crate) struct Outcome {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
-fn homing_store(directory: &Path, arguments: &[&str]) -> Outcome {
+pub(crate) fn homing_store(directory: &Path, arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
     command.current_dir(directory).env_clear().env("STATE_DIRECTORY", directory).arg("store").args(arguments);
     let Output { status, stdout, stderr } = command.output().expect("the binary was built");
@@ -64,11 +66,12 @@ fn entry(number: u64, flight: Option<Flight>) -> Record {
     }))
 }
 
-/// A store with two sessions, of which one has a queue; held open, as by a broker.
-fn opened(directory: &Path) -> LoggedStore {
+/// A store with two sessions, of which one has a queue; held open, as by a broker. May have a copy.
+pub(crate) fn opened(directory: &Path, copy: Option<ShipOptions>) -> LoggedStore {
     let mut store =
         LoggedStore::open(directory, StoreOptions { durability: DurabilityLevel::Commit, size_limit: None })
             .expect("opened");
+    copy.into_iter().for_each(|copy| store.ship(copy).expect("a folder"));
     store.recover(Moment::now(), Duration::ZERO).expect("recovered");
     let parts = Parts {
         qos: QoS::AtLeastOnce,
@@ -106,7 +109,7 @@ fn opened(directory: &Path) -> LoggedStore {
 #[test]
 fn dump_tells_who_waits_for_what_while_the_store_is_in_use() {
     let directory = tempfile::tempdir().expect("a directory");
-    let _store = opened(directory.path());
+    let _store = opened(directory.path(), None);
     let dump = homing_store(directory.path(), &["dump"]);
     assert_eq!(dump.code, Some(0), "{}", dump.stderr);
     for line in [
@@ -130,7 +133,7 @@ fn dump_tells_who_waits_for_what_while_the_store_is_in_use() {
 #[test]
 fn check_finds_a_sound_store_sound_and_names_what_is_not() {
     let directory = tempfile::tempdir().expect("a directory");
-    let store = opened(directory.path());
+    let store = opened(directory.path(), None);
     let sound = homing_store(directory.path(), &["check"]);
     assert_eq!((sound.code, sound.stderr.as_str()), (Some(0), ""));
     assert_eq!(sound.stdout, format!("the store in {} is sound\n", directory.path().display()));
@@ -151,7 +154,7 @@ fn check_finds_a_sound_store_sound_and_names_what_is_not() {
 #[test]
 fn backup_copies_a_store_in_use_into_a_new_file_alone() {
     let directory = tempfile::tempdir().expect("a directory");
-    let _store = opened(directory.path());
+    let _store = opened(directory.path(), None);
     let copied = homing_store(directory.path(), &["backup", "copy.db"]);
     assert_eq!(copied.code, Some(0), "{}", copied.stderr);
     let mode = std::fs::metadata(directory.path().join("copy.db")).expect("a file").permissions().mode();
@@ -187,7 +190,7 @@ fn a_directory_without_a_store_is_one_line_and_exit_code_1() {
 #[test]
 fn a_second_broker_on_the_same_directory_is_one_line_and_exit_code_1() {
     let directory = tempfile::tempdir().expect("a directory");
-    let _store = opened(directory.path());
+    let _store = opened(directory.path(), None);
     // What the first broker has besides: its socket, and the address of its interface.
     let _socket = UnixListener::bind(directory.path().join("homing.sock")).expect("a socket");
     let interface = TcpListener::bind("127.0.0.1:0").expect("a free port");

@@ -79,7 +79,7 @@ fn acknowledgements(recent: &RecentRates) -> String {
 }
 
 fn store(store: Option<&StoreFigures>) -> String {
-    let Some(StoreFigures { bytes, room, full, oldest_uncommitted, commit_p99 }) = store else {
+    let Some(StoreFigures { bytes, room, full, oldest_uncommitted, commit_p99, copy_lag }) = store else {
         return "none: sessions and messages end with the process".to_owned();
     };
     let is_full = if *full { "full: it takes no new messages; " } else { "" };
@@ -87,8 +87,12 @@ fn store(store: Option<&StoreFigures>) -> String {
         oldest if *oldest >= 1.0 => format!("; a change waits for its commit for {}", seconds(*oldest)),
         _ => String::new(),
     };
+    let copy = match copy_lag {
+        Some(lag) if *lag >= 1.0 => format!("; the copy is {} behind", seconds(*lag)),
+        _ => String::new(),
+    };
     let (bytes, room, p99) = (size(*bytes), size(*room), short(*commit_p99));
-    format!("{is_full}{bytes}, room for {room}; 99 % of the commits took {p99} at most{waits}")
+    format!("{is_full}{bytes}, room for {room}; 99 % of the commits took {p99} at most{waits}{copy}")
 }
 
 /// Returns the number of deadlines, and those that are due soon, the nearest first.

@@ -8,6 +8,7 @@ use crate::clock;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::statistics::{AHEAD, ExpiryStatistics};
 use crate::shard::ShardSnapshot;
+use crate::store::ship::ShipFigures;
 use crate::store::statistics::StoreStatistics;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -76,6 +77,17 @@ fn expiry(text: &mut MetricsText, expiry: &ExpiryStatistics) {
         .histogram(Some(("path", "registrations")), &expiry.registration_lag.distribution());
 }
 
+fn of_copy(text: &mut MetricsText, copy: ShipFigures) {
+    let help = "Position in the log up to which the copy at store.ship_to has everything.";
+    text.single(Gauge, "store_ship_position", help, copy.position);
+    let help = "Time since the copy had everything that was on the disk; 0 if it has.";
+    text.single(Gauge, "store_ship_lag_seconds", help, copy.lag.as_secs_f64());
+    let help = "Bytes of the log that the copy does not have.";
+    text.single(Gauge, "store_ship_lag_bytes", help, copy.lag_bytes);
+    let help = "Times that the copy was too far behind and began again.";
+    text.single(Counter, "store_ship_given_up_total", help, copy.given_up);
+}
+
 fn of_store(text: &mut MetricsText, store: &StoreStatistics, is_full: bool) {
     let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     text.single(Counter, "store_commits_total", "Commits of the store.", value(&store.commits));
@@ -96,6 +108,7 @@ fn of_store(text: &mut MetricsText, store: &StoreStatistics, is_full: bool) {
     let help = "Time for which the oldest change has waited for the database; 0 if none waits.";
     let oldest = store.oldest_unapplied(clock::now()).as_secs_f64();
     text.single(Gauge, "store_oldest_unapplied_seconds", help, oldest);
+    of_copy(text, store.copy(clock::now()).unwrap_or_default());
     text.single(Gauge, "store_full", "1 while the store has no room, else 0.", u8::from(is_full));
     let help = "Duration of a commit.";
     text.family(Histogram, "store_commit_seconds", help).histogram(None, &store.commit_time.distribution());

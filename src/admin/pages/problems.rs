@@ -12,6 +12,7 @@ use crate::broker::observer::Observer;
 use crate::clock;
 use crate::named_enum::named_enum;
 use crate::shard::ShardSnapshot;
+use crate::store::ship::ShipFigures;
 use crate::time::Instant;
 use std::time::Duration;
 
@@ -47,6 +48,7 @@ named_enum! {
         Refusals = "refusals",
         Objective = "objective",
         SlowCommits = "slow_commits",
+        CopyLate = "copy_late",
         LateDeadlines = "late_deadlines",
         ReloadRefused = "reload_refused",
         RestartPending = "restart_pending",
@@ -79,6 +81,9 @@ impl BrokerProblemKind {
             }
             BrokerProblemKind::Objective => "homing ctl slow names the clients and topics that are late.",
             BrokerProblemKind::SlowCommits => "Use a faster disk, or store.durability = \"interval\".",
+            BrokerProblemKind::CopyLate => {
+                "See if the folder at store.ship_to has room and can be written: the log lines store.ship_blocked and store.ship_behind say why not."
+            }
             BrokerProblemKind::LateDeadlines => "The machine has too little processor time.",
             BrokerProblemKind::ReloadRefused => {
                 "homing ctl reload --dry-run names the mistakes. The old configuration is in force."
@@ -114,6 +119,7 @@ impl BrokerProblemKind {
             | BrokerProblemKind::StoreLate
             | BrokerProblemKind::ThreadHangs
             | BrokerProblemKind::SlowCommits
+            | BrokerProblemKind::CopyLate
             | BrokerProblemKind::LateDeadlines
             | BrokerProblemKind::ExportFails => (self.advice(), None),
         }
@@ -135,6 +141,7 @@ impl BrokerProblemKind {
             | BrokerProblemKind::Drops
             | BrokerProblemKind::Refusals
             | BrokerProblemKind::SlowCommits
+            | BrokerProblemKind::CopyLate
             | BrokerProblemKind::ExportFails => None,
         }
     }
@@ -176,6 +183,11 @@ impl FoundProblems {
             let age = seconds(store.oldest_uncommitted);
             let text = format!("A change has waited for its commit for {age}: the store does not commit.");
             self.add(BrokerProblemKind::StoreLate, text);
+        }
+        if let Some(copy) = store.copy.filter(ShipFigures::is_late) {
+            let lag = seconds(copy.lag);
+            let text = format!("The copy of the store at store.ship_to is {lag} behind.");
+            self.add(BrokerProblemKind::CopyLate, text);
         }
     }
 

@@ -166,6 +166,10 @@ pub(crate) struct StoreFigures {
     /// Seconds within which 99 % of the commits since the start were done.
     #[schema(minimum = 0)]
     pub(crate) commit_p99: f64,
+    /// Seconds since the copy at `store.ship_to` had everything; missing without a copy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0)]
+    pub(crate) copy_lag: Option<f64>,
 }
 
 #[derive(Deserialize, Serialize, ToSchema)]
@@ -264,6 +268,7 @@ fn store(state: StoreState) -> StoreFigures {
         full: state.is_full,
         oldest_uncommitted: state.oldest_uncommitted.as_secs_f64(),
         commit_p99: state.commit_p99.as_secs_f64(),
+        copy_lag: state.copy.map(|copy| copy.lag.as_secs_f64()),
     }
 }
 

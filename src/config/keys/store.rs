@@ -70,6 +70,21 @@ section! {
         queue_bytes: ByteSize = ByteSize::mib(256),
             ValueType::Size(ONE_KIB, ONE_TIB).only(),
             reload: Live;
+        /// A folder for a copy of the store that is seconds old. The broker copies each change into
+        /// it once the change is on its own disk, in a folder of its own there. The folder must
+        /// exist, on another disk: the broker never makes it, so a disk that is not mounted is
+        /// noticed. Up to 1 GiB of the log is kept for a folder that is full, slow or gone; no
+        /// message waits for it. `homing store replay` makes a data directory of the copy. The
+        /// folder needs room for three whole databases and 8 GiB more. While a whole database is
+        /// copied, the data directory has a second one.
+        ship_to: String = String::new(),
+            ValueType::Path.or("off", "no copy"),
+            elsewhere: "Litestream `replicas`";
+        /// The time between two looks for changes to copy. `homing store replay --follow` looks as
+        /// often.
+        ship_interval: Duration = Duration::from_secs(1),
+            ValueType::Duration(millis(100), seconds(30)).only(),
+            why: "The loss of a machine costs one second at most, and an idle disk sleeps.";
     }
 }
 
@@ -91,9 +106,18 @@ impl Store {
     }
 
     /// Returns how often the store has to be synced besides its commits, or `None` if commits alone
-    /// decide.
+    /// decide. Only synced changes are copied to `ship_to`.
     pub fn synced_every(&self) -> Option<Duration> {
-        (self.durability == DurabilityLevel::Interval).then_some(self.sync_interval)
+        match self.durability {
+            DurabilityLevel::Interval => Some(self.sync_interval),
+            DurabilityLevel::Os => self.copied_to().map(|_| self.ship_interval),
+            DurabilityLevel::Commit | DurabilityLevel::None => None,
+        }
+    }
+
+    /// Returns the folder for a copy of the store; `None` without one, and without a store.
+    pub fn copied_to(&self) -> Option<PathBuf> {
+        path_of(&self.ship_to).filter(|_| self.durability != DurabilityLevel::None)
     }
 }
 
@@ -124,5 +148,9 @@ mod tests {
                 .into_iter()
                 .all(|d| of(d).is_none())
         );
+        let copied = |durability| Store { durability, ship_to: "/copy".into(), ..Store::default() };
+        assert_eq!(copied(DurabilityLevel::Os).synced_every(), Some(Duration::from_secs(1)));
+        assert_eq!(copied(DurabilityLevel::Commit).synced_every(), None);
+        assert_eq!(copied(DurabilityLevel::None).copied_to(), None);
     }
 }

@@ -40,7 +40,7 @@ const MAGIC: [u8; 4] = *b"HFRM";
 /// The version of the format. A reader refuses every other version.
 const VERSION: u8 = 1;
 /// Bytes before the operations.
-const HEAD: usize = 104;
+pub(super) const HEAD: usize = 104;
 /// Bytes of a digest.
 const DIGEST: usize = 16;
 /// Bytes of the smallest frame.
@@ -203,16 +203,35 @@ fn number(head: &[u8], place: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Returns the whole frame of this log at the beginning of `bytes`, checked against its digest, with
-/// its fields and its digest. Does not read its operations.
+/// Returns the length that the beginning of a frame claims, whatever log it is of; `None` if none
+/// begins here.
+pub(super) fn length(bytes: &[u8]) -> Option<usize> {
+    let head = bytes.get(..HEAD).filter(|head| head[..4] == MAGIC)?;
+    Some(u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize)
+}
+
+/// Returns true if these few bytes may be the first ones of a frame.
+pub(super) fn may_begin(bytes: &[u8]) -> bool {
+    bytes.iter().zip(MAGIC).all(|(byte, of_magic)| *byte == of_magic)
+}
+
+/// Returns the identifier of the log that a frame says it is of.
+pub(super) fn log_of(bytes: &[u8]) -> Option<u64> {
+    length(bytes).map(|_| number(bytes, 1))
+}
+
+/// The bytes of a whole frame, its fields and its digest.
+pub type Checked<'a> = (&'a [u8], Head, Digest);
+
+/// Returns the whole frame of this log at the beginning of `bytes`, checked against its digest.
+/// Does not read its operations.
 ///
 /// # Errors
 /// There is no such frame.
-pub fn check(bytes: &[u8], log: u64) -> Result<(&[u8], Head, Digest), FrameError> {
+pub fn check(bytes: &[u8], log: u64) -> Result<Checked<'_>, FrameError> {
     // Before the digest, which costs a look at each byte of the length that is claimed.
     begins(bytes, log).ok_or(FrameError::Incomplete)?;
-    let head = &bytes[..HEAD];
-    let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
+    let (head, length) = (&bytes[..HEAD], length(bytes).unwrap_or(0));
     let frame = bytes.get(..length).filter(|_| length >= LEAST).ok_or(FrameError::Incomplete)?;
     let (content, own) = frame.split_at(length - DIGEST);
     let digest = Digest::of(content);
@@ -249,7 +268,7 @@ pub fn check(bytes: &[u8], log: u64) -> Result<(&[u8], Head, Digest), FrameError
 ///
 /// # Errors
 /// Its content has no meaning.
-pub fn read((frame, head, digest): (&[u8], Head, Digest)) -> Result<Frame, FrameError> {
+pub fn read((frame, head, digest): Checked<'_>) -> Result<Frame, FrameError> {
     let count = u32::from_le_bytes([frame[12], frame[13], frame[14], frame[15]]);
     let mut reader = Reader::new(&frame[HEAD..frame.len() - DIGEST]);
     let found = operations::read_all(&mut reader, count, head.moment.file_millis)?;

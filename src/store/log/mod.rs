@@ -8,9 +8,11 @@
 //! |---|---|
 //! | `segment` | one file: its header, its frames, its end |
 //! | [`recovery`] | what a start finds: the frames behind the database, and where the log goes on |
+//! | [`tail`] | reads frames while the log is written |
 
 pub mod recovery;
 mod segment;
+pub mod tail;
 
 use super::StoreError;
 use super::files::{is_want_of_room, preallocate, sync};
@@ -27,6 +29,9 @@ use std::path::{Path, PathBuf};
 pub const LARGEST_SEGMENT: u64 = 8 << 20;
 /// The smallest size of a file in bytes, for small disks.
 pub const SMALLEST_SEGMENT: u64 = 1 << 20;
+/// Number of files that one call frees at most, so that the deletion of many takes no time from one
+/// commit.
+const MOST_FREED: usize = 8;
 
 /// The place that a frame may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +105,7 @@ impl Log {
     pub fn bytes(&self) -> u64 {
         let free = if self.free.is_some() { self.segment_size } else { 0 };
         let reserve = if self.has_reserve { self.segment_size } else { 0 };
-        self.active.size() + self.older.iter().map(|older| older.size).sum::<u64>() + free + reserve
+        self.active.size() + self.older_bytes(u64::MAX) + free + reserve
     }
 
     /// Writes the next frame. Nothing is forced to the disk before [`Log::sync`].
@@ -130,14 +135,19 @@ impl Log {
         Ok(())
     }
 
-    /// Frees the files whose frames the database has, up to this position. One file stays for
-    /// later frames.
+    /// Returns the bytes of the files before the active one that have no frame behind a position.
+    pub fn older_bytes(&self, up_to: u64) -> u64 {
+        self.older.iter().take_while(|older| older.last <= up_to).map(|older| older.size).sum()
+    }
+
+    /// Frees files whose frames are not needed, up to this position: some of them, if there are many.
+    /// One file stays for later frames.
     ///
     /// # Errors
     /// [`StoreError::Failed`]: a file cannot be deleted.
-    pub fn free_up_to(&mut self, applied: u64) -> Result<(), StoreError> {
-        while self.older.front().is_some_and(|older| older.last <= applied) {
-            let Some(older) = self.older.pop_front() else { break };
+    pub fn free_up_to(&mut self, position: u64) -> Result<(), StoreError> {
+        for _ in 0..MOST_FREED {
+            let Some(older) = self.older.pop_front_if(|older| older.last <= position) else { break };
             if self.free.is_none() && older.size == self.segment_size {
                 self.free = Some(older.path);
             } else {

@@ -418,7 +418,7 @@ impl Scan {
 }
 
 /// Returns the files of the log in the order of their first positions.
-fn segments_in(directory: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
+pub(super) fn segments_in(directory: &Path) -> Result<Vec<(u64, PathBuf)>, StoreError> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -12,11 +12,13 @@ pub mod lookup;
 mod reader;
 mod unapplied;
 
+use super::catch_up::{CatchUp, twice};
 use super::coalesce::CommitGroup;
 use super::frame::{self, Head};
 use super::log::recovery::scan;
-use super::log::{LARGEST_SEGMENT, Log, Room, segment_size};
-use super::sqlite::directory::space_in;
+use super::log::{Log, Room, segment_size};
+use super::ship::{self, MOST_KEPT, ShipOptions, Shipping};
+use super::sqlite::directory::{refuse_following, space_in};
 use super::sqlite::{Mark, Sqlite, SqliteOptions};
 use super::statistics::StoreStatistics;
 use super::wall::{FileTime, Heartbeat};
@@ -59,6 +61,7 @@ pub struct LoggedStore {
     database: Arc<Mutex<Sqlite>>,
     unapplied: Arc<Unapplied>,
     applier: Option<Applier>,
+    copy: LogCopy,
     budget: Option<Arc<Budget>>,
     statistics: Arc<StoreStatistics>,
     time: FileTime,
@@ -77,33 +80,18 @@ impl LoggedStore {
     /// Returns an error if the directory cannot be used or is in use, if its database is of another
     /// program or of a newer version, or if the log is not whole.
     pub fn open(path: &Path, options: StoreOptions) -> Result<LoggedStore, StoreError> {
+        refuse_following(path)?;
         let space = space_in(path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new(".")));
         let segment_size =
             segment_size(options.size_limit.unwrap_or(u64::MAX).min(space.unwrap_or(u64::MAX)));
         // What the log has was acknowledged, so a limit does not keep it from the database. Beyond the
         // limit there is no room for more.
         let no_limit = SqliteOptions { durability: options.durability, size_limit: None };
-        let mut database = Sqlite::open(path, no_limit)?;
-        let (applied, mut mark) = database.applied()?;
-        let mut group = CommitGroup::default();
-        let scanned = scan(path, applied, None, |frame| {
-            let frame::Frame { head, digest, operations, retained, copies } = frame;
-            if !copies.is_empty() {
-                apply_whole(&mut database, &mut group, &mark)?;
-            }
-            mark = mark.behind(&head, digest);
-            if !copies.is_empty() {
-                return twice(|| database.apply_copies(&copies, &mark));
-            }
-            group.absorb_all(operations, retained, head.moment.file_millis);
-            if group.bytes() as u64 + 64 * group.recorded() > LARGEST_SEGMENT {
-                apply_whole(&mut database, &mut group, &mark)?;
-            }
-            Ok(())
-        })?;
-        if scanned.position() > applied.position {
-            apply_whole(&mut database, &mut group, &mark)?;
-        }
+        let mut catch_up = CatchUp::new(Sqlite::open(path, no_limit)?)?;
+        let (applied, _) = catch_up.database.applied()?;
+        let scanned = scan(path, applied, None, |frame| catch_up.take(frame))?;
+        catch_up.apply()?;
+        let (mark, mut database) = (catch_up.mark(), catch_up.database);
         database.limit_size(limit_of_database(options.size_limit, segment_size))?;
         let log = scanned.open(segment_size, new_id())?;
         if applied.id.is_none() {
@@ -116,6 +104,7 @@ impl LoggedStore {
             log,
             database: Arc::new(Mutex::new(database)),
             applier: None,
+            copy: LogCopy::None,
             budget: None,
             statistics: Arc::default(),
             time: FileTime::default(),
@@ -123,6 +112,16 @@ impl LoggedStore {
             next_number: mark.next_number,
             buffer: Vec::new(),
         })
+    }
+
+    /// Ships the log to a folder from the first commit on. Called before that.
+    ///
+    /// # Errors
+    /// The folder is in the data directory.
+    pub fn ship(&mut self, options: ShipOptions) -> Result<(), StoreError> {
+        options.check(self.log.data().unwrap_or(Path::new(".")))?;
+        self.copy = LogCopy::Wanted(options);
+        Ok(())
     }
 
     /// Writes a frame, forces it to the disk as the settings say, and returns its mark. `put` writes
@@ -155,6 +154,10 @@ impl LoggedStore {
         if self.durability == DurabilityLevel::Commit {
             self.sync_log()?;
         }
+        if let LogCopy::Shipped(_, written) = &mut self.copy {
+            *written += self.buffer.len() as u64;
+        }
+        self.tell_copy();
         self.statistics.position.store(head.position, Ordering::Relaxed);
         self.next_number = next_number;
         // A frame of a large message must not keep its memory.
@@ -171,7 +174,8 @@ impl LoggedStore {
             other => return other,
         }
         let applied = self.unapplied.applied();
-        self.log.free_up_to(applied)?;
+        self.free_log()?;
+        self.keep_nothing_for_copy()?;
         // The file that is full is free as soon as the log has left it, and is the reserve again.
         let is_left_free = applied == self.log.position();
         let room = if is_left_free { Room::WithReserve } else { room };
@@ -192,6 +196,54 @@ impl LoggedStore {
         Ok(())
     }
 
+    /// Frees the files of the log that neither the database nor the copy needs. If too many are kept
+    /// for the copy, it begins again.
+    fn free_log(&mut self) -> Result<(), StoreError> {
+        let applied = self.unapplied.applied();
+        let LogCopy::Shipped(shipping, _) = &self.copy else { return self.log.free_up_to(applied) };
+        self.log.free_up_to(shipping.may_free(applied))?;
+        // Files that may wait for the database have their room in any case.
+        let room = u64::try_from(self.unapplied.room()).unwrap_or(0).min(MOST_KEPT);
+        let most = MOST_BEHIND * self.log.segment_size() + room;
+        if self.log.older_bytes(u64::MAX) > most && shipping.may_free(applied) < applied {
+            shipping.give_up(&format!("more than {} MiB of the log wait for it", most >> 20));
+        }
+        Ok(())
+    }
+
+    /// Frees the files that are kept for the copy alone: the disk has no room. Returns false if there
+    /// are none.
+    fn keep_nothing_for_copy(&mut self) -> Result<bool, StoreError> {
+        let LogCopy::Shipped(shipping, _) = &self.copy else { return Ok(false) };
+        let applied = self.unapplied.applied();
+        if self.log.older_bytes(applied) == 0 {
+            return Ok(false);
+        }
+        shipping.give_up("the disk of the store has no room");
+        self.log.free_up_to(applied)?;
+        Ok(true)
+    }
+
+    /// Tells the copy that the whole log is forced to the disk, if it is.
+    fn tell_copy(&self) {
+        if let LogCopy::Shipped(shipping, written) = &self.copy
+            && self.log.synced() == self.log.position()
+        {
+            shipping.synced(self.log.synced(), *written);
+        }
+    }
+
+    fn start_copy(&mut self) -> Result<(), StoreError> {
+        if let LogCopy::Wanted(options) = &self.copy {
+            let data = self.log.data().unwrap_or(Path::new(".")).to_owned();
+            let shipping = ship::start(options.clone(), data, self.log.id(), self.log.synced())?;
+            // The same broker may open a store twice in a test, and each has its statistics.
+            let _ = self.statistics.copy.set(Arc::clone(&shipping));
+            self.copy = LogCopy::Shipped(shipping, 0);
+        }
+        Ok(())
+    }
+
     /// Folds a group that was appended into what the database does not have yet. If the memory of the
     /// broker is nearly used up, waits for the release of its part: the next message would be refused
     /// for memory that is free a moment later.
@@ -201,6 +253,7 @@ impl LoggedStore {
         let (waiting, since) = self.unapplied.add(group, mark, bytes, is_short)?;
         self.statistics.waiting_for_database(waiting, since);
         self.start_applier()?;
+        self.start_copy()?;
         if is_short {
             self.unapplied.await_release(PATIENCE);
         }
@@ -282,17 +335,28 @@ impl Store for LoggedStore {
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
-        if self.durability == DurabilityLevel::Interval { self.sync_log() } else { Ok(()) }
+        match (self.durability, &self.copy) {
+            (DurabilityLevel::Commit | DurabilityLevel::None, _) => return Ok(()),
+            // Only synced frames are shipped.
+            (DurabilityLevel::Os, LogCopy::None) => return Ok(()),
+            (DurabilityLevel::Os | DurabilityLevel::Interval, _) => self.sync_log()?,
+        }
+        self.tell_copy();
+        Ok(())
     }
 
     fn tidy(&mut self) -> Result<(), StoreError> {
-        self.log.free_up_to(self.unapplied.applied())?;
+        self.free_log()?;
         self.statistics.log_bytes.store(self.log.bytes(), Ordering::Relaxed);
         Ok(())
     }
 
     fn has_room(&mut self) -> Result<bool, StoreError> {
-        self.log.free_up_to(self.unapplied.applied())?;
+        self.free_log()?;
+        let has_room = self.log.restore_reserve()? && self.unapplied.has_room(&self.database)?;
+        if has_room || !self.keep_nothing_for_copy()? {
+            return Ok(has_room);
+        }
         Ok(self.log.restore_reserve()? && self.unapplied.has_room(&self.database)?)
     }
 
@@ -337,36 +401,24 @@ impl Drop for LoggedStore {
         if let Some(applier) = self.applier.take() {
             applier.join();
         }
+        if let LogCopy::Shipped(shipping, _) = &self.copy {
+            shipping.stop();
+        }
     }
+}
+
+/// The copy of the log.
+enum LogCopy {
+    None,
+    /// From the first commit on.
+    Wanted(ShipOptions),
+    /// Under way, with the bytes of all frames since the start.
+    Shipped(Arc<Shipping>, u64),
 }
 
 /// Returns the part of a size limit that is left for the database.
 fn limit_of_database(size_limit: Option<u64>, segment_size: u64) -> Option<u64> {
     size_limit.map(|limit| limit.saturating_sub(MOST_FILES * segment_size))
-}
-
-/// Applies a group of frames that were read, and empties it.
-fn apply_whole(database: &mut Sqlite, group: &mut CommitGroup, mark: &Mark) -> Result<(), StoreError> {
-    group.seal();
-    // The times of frames are file times already.
-    let applied = twice(|| database.apply(group, FileTime::default(), mark));
-    applied.map_err(|error| match error {
-        StoreError::Full(why) => {
-            StoreError::Full(format!("for what the log has and the database does not: {why}"))
-        }
-        other => other,
-    })?;
-    database.tidy()?;
-    group.clear();
-    Ok(())
-}
-
-/// Makes two attempts: the first one opens the reserve on a full disk.
-fn twice(mut attempt: impl FnMut() -> Result<(), StoreError>) -> Result<(), StoreError> {
-    match attempt() {
-        Err(StoreError::Full(_)) => attempt(),
-        other => other,
-    }
 }
 
 /// Returns an identifier for a new log.

@@ -7,6 +7,7 @@
 //! | `homing.db` | the database, with `homing.db-wal` and `homing.db-shm` while it is in use |
 //! | `homing.lock` | locked by the broker; has its process id, and `BEGINS` until tables exist |
 //! | `reserve` | deleted when the disk is full |
+//! | `homing.following` | the directory follows a copy, whose folder the file names; no broker starts on it |
 //!
 //! A database of 0 bytes is a new one only in a directory that never had a store. Elsewhere a file
 //! system left the empty file after a power loss. A broker that started anew there would forget
@@ -171,6 +172,29 @@ pub fn lock_in(directory: &Path) -> PathBuf {
 
 fn reserve_in(directory: &Path) -> PathBuf {
     directory.join("reserve")
+}
+
+/// Returns the path of the file that marks a data directory which follows a copy.
+pub fn following_in(directory: &Path) -> PathBuf {
+    directory.join("homing.following")
+}
+
+/// Checks that a data directory does not follow a copy.
+///
+/// # Errors
+/// One line that names the directory, the folder and the command that ends it.
+pub fn refuse_following(directory: &Path) -> Result<(), StoreError> {
+    let Ok(folder) = fs::read_to_string(following_in(directory)) else { return Ok(()) };
+    let (path, folder) = (directory.display(), folder.trim_end());
+    Err(StoreError::Failed(format!(
+        "the data directory {path} follows the copy in {folder}: end that with homing store promote {path}"
+    )))
+}
+
+/// Returns true if a process has the directory locked. Holds the lock for a moment.
+pub fn is_locked(directory: &Path) -> bool {
+    let lock = OpenOptions::new().read(true).write(true).open(lock_in(directory));
+    lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
 /// Checks that a start could use the directory, or create it. Changes nothing, and takes no lock: a

@@ -4,7 +4,7 @@
 //! Frames that the database does not have are applied to it in a transaction that is never
 //! committed. Meanwhile a broker cannot write its database; its log goes on.
 
-use super::directory::{Directory, database_in};
+use super::directory::{Directory, database_in, following_in, refuse_following};
 use super::error::failed;
 use super::write::Statements;
 use super::{copy_body, open_for, read_applied, read_heartbeat, schema, write_mark};
@@ -249,7 +249,7 @@ fn existing_database(data: &Path) -> Result<PathBuf, StoreError> {
 fn has_frames(connection: &Connection, data: &Path) -> Result<bool, StoreError> {
     let patiently = || {
         let (applied, _) = read_applied(connection).map_err(failed)?;
-        if applied.id.is_none() {
+        if applied.id.is_none() || following_in(data).exists() {
             return Ok(false);
         }
         Ok(scan(data, applied, None, |_| Ok(()))?.position() > applied.position)
@@ -261,7 +261,7 @@ fn has_frames(connection: &Connection, data: &Path) -> Result<bool, StoreError> 
 /// of the last one.
 fn apply_log(connection: &Connection, data: &Path) -> Result<u64, StoreError> {
     let (applied, first) = read_applied(connection).map_err(failed)?;
-    if applied.id.is_none() {
+    if applied.id.is_none() || following_in(data).exists() {
         return Ok(applied.position);
     }
     let (steps, mark) = several_times(|| {
@@ -311,6 +311,7 @@ fn several_times<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> Resul
 /// there.
 pub fn cut(path: &Path, at: u64) -> Result<Vec<PathBuf>, StoreError> {
     let database = existing_database(path)?;
+    refuse_following(path)?;
     // For its lock.
     let _directory = Directory::open(path)?;
     let connection = Connection::open(database).map_err(failed)?;

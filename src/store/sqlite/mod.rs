@@ -4,6 +4,7 @@
 //! | file | what |
 //! |---|---|
 //! | [`directory`] | the lock and the reserve |
+//! | [`base`] | a whole database for a copy of the store |
 //! | [`schema`] | the tables and their version |
 //! | `write` | a commit group as statements |
 //! | `recover` | everything that is stored, at the start |
@@ -12,6 +13,7 @@
 //! | [`inspect`] | commands of an operator: check, dump, backup |
 //! | `error` | the errors that mean that there is no room |
 
+pub mod base;
 pub mod directory;
 mod error;
 pub mod inspect;

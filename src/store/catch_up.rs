@@ -1,0 +1,87 @@
+//! Brings a database up to the frames of a log that were read: folds them, and applies the fold in
+//! portions.
+
+use super::StoreError;
+use super::coalesce::CommitGroup;
+use super::frame::Frame;
+use super::log::LARGEST_SEGMENT;
+use super::sqlite::{Mark, Sqlite};
+use super::wall::FileTime;
+
+/// See the module.
+pub(super) struct CatchUp {
+    pub database: Sqlite,
+    group: CommitGroup,
+    mark: Mark,
+    /// The position that the database has.
+    applied: u64,
+}
+
+impl CatchUp {
+    /// Begins at the position of the database.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub(super) fn new(database: Sqlite) -> Result<CatchUp, StoreError> {
+        let (applied, mark) = database.applied()?;
+        Ok(CatchUp { database, group: CommitGroup::default(), mark, applied: applied.position })
+    }
+
+    /// Returns the mark of the last frame.
+    pub(super) fn mark(&self) -> Mark {
+        self.mark
+    }
+
+    /// Takes the next frame.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub(super) fn take(&mut self, frame: Frame) -> Result<(), StoreError> {
+        let Frame { head, digest, operations, retained, copies } = frame;
+        if !copies.is_empty() {
+            self.apply()?;
+        }
+        self.mark = self.mark.behind(&head, digest);
+        if !copies.is_empty() {
+            twice(|| self.database.apply_copies(&copies, &self.mark))?;
+            self.applied = self.mark.position;
+            return Ok(());
+        }
+        self.group.absorb_all(operations, retained, head.moment.file_millis);
+        if self.group.bytes() as u64 + 64 * self.group.recorded() > LARGEST_SEGMENT {
+            self.apply()?;
+        }
+        Ok(())
+    }
+
+    /// Applies what was folded.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub(super) fn apply(&mut self) -> Result<(), StoreError> {
+        if self.applied == self.mark.position {
+            return Ok(());
+        }
+        self.group.seal();
+        // The times of frames are file times already.
+        let applied = twice(|| self.database.apply(&self.group, FileTime::default(), &self.mark));
+        applied.map_err(|error| match error {
+            StoreError::Full(why) => {
+                StoreError::Full(format!("for what the log has and the database does not: {why}"))
+            }
+            other => other,
+        })?;
+        self.database.tidy()?;
+        self.group.clear();
+        self.applied = self.mark.position;
+        Ok(())
+    }
+}
+
+/// Makes two attempts: the first one opens the reserve on a full disk.
+pub(super) fn twice(mut attempt: impl FnMut() -> Result<(), StoreError>) -> Result<(), StoreError> {
+    match attempt() {
+        Err(StoreError::Full(_)) => attempt(),
+        other => other,
+    }
+}

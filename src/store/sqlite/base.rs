@@ -1,0 +1,65 @@
+//! A whole database, made from one that is in use, for a copy of the store.
+
+use super::error::failed;
+use super::{Mark, Sqlite, open_for, read_applied, schema};
+use crate::store::StoreError;
+use crate::store::log::recovery::Applied;
+use rusqlite::OpenFlags;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Number of SQLite's instructions between two questions.
+const INSTRUCTIONS: i32 = 10_000;
+
+/// Copies a database, as of one moment, into a new file that only its owner may read. An older file
+/// by this name is replaced. Nobody waits for the copy: a reader holds up no writer. Stops with an
+/// error once `goes_on` returns false.
+///
+/// # Errors
+/// A file cannot be read or written.
+pub fn copy_database(
+    from: &Path,
+    to: &Path,
+    mut goes_on: impl FnMut() -> bool + Send + 'static,
+) -> Result<(), StoreError> {
+    let explain = |error: io::Error| StoreError::Failed(error.to_string());
+    match fs::remove_file(to) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(explain(error)),
+        _ => {}
+    }
+    let Some(text) = to.to_str() else { return Err(explain(io::Error::other("its name is not UTF-8"))) };
+    // SQLite fills a file that is empty, and keeps its mode.
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(to).map_err(explain)?;
+    let mut source = open_for(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    source.progress_handler(INSTRUCTIONS, Some(move || !goes_on())).map_err(failed)?;
+    let copied = source.execute("VACUUM INTO ?", [text]);
+    if copied.is_err() {
+        let _ = fs::remove_file(to);
+    }
+    copied.map(drop).map_err(failed)
+}
+
+/// Returns the place in its log up to which a database has everything, and its mark.
+///
+/// # Errors
+/// The file is no database of ours, or of a newer version.
+pub fn mark_of(database: &Path) -> Result<(Applied, Mark), StoreError> {
+    let connection = open_for(database, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    schema::check_version(&connection)?;
+    read_applied(&connection).map_err(failed)
+}
+
+impl Sqlite {
+    /// Takes the identifier of its log from a database: the next broker begins a log of its own.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn leave_log(&mut self) -> Result<(), StoreError> {
+        match self.connection.execute("DELETE FROM meta WHERE name = 'log'", []) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.refuse(error)),
+        }
+    }
+}
