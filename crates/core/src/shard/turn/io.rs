@@ -157,6 +157,28 @@ impl Shard {
         self.has_work()
     }
 
+    /// Returns true if the turn left something for the driver to do.
+    pub fn has_work(&self) -> bool {
+        !self.core.effects.is_empty()
+            || !self.core.turn.after_deliveries.is_empty()
+            || self.has_jobs()
+            || !self.core.dead_letters.is_empty()
+            || self.routes.orphaned_queues.is_nudged()
+            || self.core.peers.has_outgoing()
+            || self.core.durability.write_buffer().is_some_and(|l| l.is_due())
+    }
+
+    /// Returns true if a flush or a job is left: for a driver that runs turns until all work is
+    /// done.
+    pub fn is_unfinished(&self) -> bool {
+        !self.core.effects.dirty.is_empty() || self.has_jobs()
+    }
+
+    /// Returns true if work continues in a later turn. The sockets are polled first.
+    pub fn has_jobs(&self) -> bool {
+        !self.work.is_empty() || self.fans.any()
+    }
+
     /// Takes in bytes that a socket had, and flushes whenever much waits to be written. Never
     /// returns [`ReadProgress::Flush`].
     pub fn take_in(
