@@ -72,11 +72,7 @@ impl Durability {
             publication.body = None;
         }
         write_buffer.end_participation(publication.recorded_outcome(outcome));
-        if publication.atomic {
-            return Readiness::Committed(write_buffer.lsn());
-        }
-        if has_dead_letters {
-            write_buffer.begin();
+        if publication.atomic || has_dead_letters {
             return Readiness::Committed(write_buffer.lsn());
         }
         match &publication.body {

@@ -103,7 +103,7 @@ impl Underway {
         deferred: u32,
         core: &mut Core,
     ) {
-        let dead_letters = core.dead_letters_block_seals();
+        let dead_letters = core.begin_for_dead_letters();
         let (from, number) = (self.from, self.number);
         let readiness = core.durability.end_participation(publication, outcome, from, number, dead_letters);
         self.delivered(outcome, deferred, readiness);
