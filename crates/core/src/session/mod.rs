@@ -180,8 +180,13 @@ impl Session {
     }
 
     /// Returns the session's row in the store, or `None` if the session is not stored.
-    pub fn row(&self) -> Option<&Rc<SessionRow>> {
-        self.row.as_ref()
+    pub fn row(&self) -> Option<&SessionRow> {
+        self.row.as_deref()
+    }
+
+    /// Returns the sending half, and the row under which its deliveries are stored.
+    pub fn sender_and_row(&mut self) -> (&mut Sender, Option<&SessionRow>) {
+        (&mut self.sender, self.row.as_deref())
     }
 
     /// Returns the bounds of the session's queue. A stored queue may be longer than one in memory.
