@@ -274,13 +274,7 @@ impl<'a> ClientPublish<'a> {
         if !routed.full.is_empty() {
             shard.core.wait_for_peers(now, id, routed.full);
         }
-        // The deliveries may have ended the connection of the publisher.
-        let parted = shard.core.connections.get(id).is_none_or(|c| c.session != Some(session));
-        if parted {
-            return Flow::Closed;
-        }
-        self.answer_publisher(shard, routed, refused);
-        Flow::Continue
+        self.answer_routed(shard, routed, refused)
     }
 
     /// Lets a PUBLISH continue in later turns. The end of the routing is one gate of its
@@ -289,9 +283,8 @@ impl<'a> ClientPublish<'a> {
     fn publish_on(&self, shard: &mut Shard, reason: Option<ReasonCode>, held: u32) {
         let ClientPublish { now, connection: id, publish, .. } = *self;
         if let Some(packet_id) = publish.packet_id {
-            self.change_receiver(shard, |receiver| {
-                receiver.wait(packet_id, publish.qos, Outcome::Unmatched, 1 + held, reason);
-                None
+            self.answer(&mut shard.core, |receiver| {
+                receiver.report(packet_id, publish.qos, Outcome::Unmatched, 1 + held, reason)
             });
         }
         if let Some(connection) = shard.core.connections.get_mut(id) {
@@ -299,29 +292,22 @@ impl<'a> ClientPublish<'a> {
         }
     }
 
-    /// Acknowledges a PUBLISH at once, or when all its gates have answered. `reason` replaces the
-    /// outcome in the acknowledgement.
+    /// Acknowledges a routed PUBLISH at once, or when all its gates have answered. `reason`
+    /// replaces the outcome in the acknowledgement.
     #[inline]
-    fn answer_publisher(&self, shard: &mut Shard, routed: Routed, reason: Option<ReasonCode>) {
-        // A call would cost a message of QoS 0 more than this.
-        if let Some(packet_id) = self.publish.packet_id {
-            self.answer_as(shard, packet_id, routed, reason);
+    fn answer_routed(&self, shard: &mut Shard, routed: Routed, reason: Option<ReasonCode>) -> Flow {
+        let ClientPublish { connection: id, session, publish, .. } = *self;
+        // The deliveries may have ended the connection of the publisher.
+        if shard.core.connections.get_mut(id).is_none_or(|c| c.session != Some(session)) {
+            return Flow::Closed;
         }
-    }
-
-    /// Does so for the PUBLISH with this Packet Identifier.
-    #[inline(never)]
-    fn answer_as(&self, shard: &mut Shard, packet_id: PacketId, routed: Routed, reason: Option<ReasonCode>) {
-        let ClientPublish { publish, .. } = *self;
-        let due = self.change_receiver(shard, |receiver| match (routed, reason) {
-            (Routed { gates: 0, .. }, Some(reason)) => receiver.refuse(packet_id, publish.qos, reason),
-            (Routed { gates: 0, outcome, .. }, None) => receiver.routed(packet_id, publish.qos, outcome),
-            (Routed { gates, outcome, .. }, reason) => {
-                receiver.wait(packet_id, publish.qos, outcome, gates, reason);
-                None
-            }
-        });
-        self.acknowledge(shard, due);
+        // A call would cost a message of QoS 0 more than this.
+        if let Some(packet_id) = publish.packet_id {
+            self.answer(&mut shard.core, |receiver| {
+                receiver.report(packet_id, publish.qos, routed.outcome, routed.gates, reason)
+            });
+        }
+        Flow::Continue
     }
 
     /// Records the Packet Identifier of a QoS 2 PUBLISH from a stored session, in the same batch as
@@ -335,39 +321,27 @@ impl<'a> ClientPublish<'a> {
         Some((row.key, packet_id))
     }
 
-    /// Applies `change` to the [`Receiver`] of the publisher's session, and returns the
-    /// acknowledgement that is due. Pauses a 3.x client that has too many unanswered PUBLISH
-    /// packets.
-    fn change_receiver(
-        &self,
-        shard: &mut Shard,
-        change: impl FnOnce(&mut Receiver) -> Option<Due>,
-    ) -> Option<Due> {
-        let ClientPublish { now, connection: id, session, .. } = *self;
-        let receiver = &mut shard.core.sessions.get_mut(session)?.session.receiver;
-        let due = change(receiver);
-        // A 5.0 client respects Receive Maximum. 3.x has no such limit, so the broker stops reading
-        // the client.
-        if due.is_none()
-            && receiver.owes_the_most()
-            && let Some(connection) = shard.core.connections.get_mut(id)
-            && !connection.version().is_v5()
-        {
-            connection.pause(Pause::Unanswered, now);
+    /// Applies `report` to the [`Receiver`] of the publisher's session, and writes the
+    /// acknowledgement that is due. Without one, pauses a 3.x client that has too many unanswered
+    /// PUBLISH packets.
+    fn answer(&self, core: &mut Core, report: impl FnOnce(&mut Receiver) -> Option<Due>) {
+        let Core { connections, sessions, scratch, effects, counters, .. } = core;
+        let Some(entry) = sessions.get_mut(self.session) else { return };
+        let receiver = &mut entry.session.receiver;
+        let due = report(receiver);
+        let Some(connection) = connections.get_mut(self.connection) else { return };
+        if let Some(due) = due {
+            connection.begin_write(&mut scratch.pool);
+            Session::answer(due, &mut connection.wire, &mut counters.packets_sent);
+            // Without `end_write`: to count the bytes costs 20 instructions of each message, and an
+            // acknowledgement without a reason has four.
+            effects.unflushed += 4;
+            connection.mark_dirty(self.connection, &mut effects.dirty);
+        } else if receiver.owes_the_most() && !connection.version().is_v5() {
+            // A 5.0 client respects Receive Maximum. 3.x has no such limit, so the broker stops
+            // reading the client.
+            connection.pause(Pause::Unanswered, self.now);
         }
-        due
-    }
-
-    /// Writes an acknowledgement, if one is due.
-    fn acknowledge(&self, shard: &mut Shard, due: Option<Due>) {
-        let Core { connections, scratch, effects, counters, .. } = &mut shard.core;
-        let (Some(due), Some(connection)) = (due, connections.get_mut(self.connection)) else { return };
-        connection.begin_write(&mut scratch.pool);
-        Session::answer(due, &mut connection.wire, &mut counters.packets_sent);
-        // Without `end_write`: to count the bytes costs 20 instructions of each message, and an
-        // acknowledgement without a reason has four.
-        effects.unflushed += 4;
-        connection.mark_dirty(self.connection, &mut effects.dirty);
     }
 
     /// Answers a PUBLISH for which [`Self::refusal`] returned a reason. If its topic is one of the
@@ -448,8 +422,7 @@ impl<'a> ClientPublish<'a> {
         self.record_incoming(&shard.core);
         let gates = shard.core.durability.gate_publisher(self.gate(), None);
         let routed = Routed { outcome: Outcome::Taken, gates, full: ShardSet::EMPTY };
-        self.answer_publisher(shard, routed, None);
-        Flow::Continue
+        self.answer_routed(shard, routed, None)
     }
 
     /// Counts and keeps that the message is refused, or is not retained. `topic` is that of the
@@ -502,9 +475,7 @@ impl<'a> ClientPublish<'a> {
             shard.fail(now, id, violation);
             return Flow::Closed;
         }
-        let due =
-            self.change_receiver(shard, |receiver| receiver.decline(version, packet_id, publish.qos, reason));
-        self.acknowledge(shard, due);
+        self.answer(&mut shard.core, |receiver| receiver.decline(version, packet_id, publish.qos, reason));
         Flow::Continue
     }
 }
