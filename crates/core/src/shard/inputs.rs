@@ -134,8 +134,6 @@ pub enum Input<'a> {
     WallClock(u64),
     /// The clients and topics that operators' traces follow; `None` for nothing.
     Traces(Option<Arc<TraceWatch>>),
-    /// The growth of this shard's partial packets is to be added to the total of all shards.
-    ReportPartial,
     /// A retained message of the broker's own, at QoS 0: its topic and its payload.
     Own(&'a str, &'a [u8]),
     /// The broker stops. Every connection ends, and records go to the store at once from here on.
@@ -169,7 +167,6 @@ impl Shard {
             Input::Woke => core.connections.woke(now),
             Input::WallClock(unix_millis) => core.dead_letters.set_wall_clock(now, unix_millis),
             Input::Traces(watch) => core.recorder().follow(watch),
-            Input::ReportPartial => core.connections.report_partial(&core.shared.partial),
             Input::Own(topic, payload) => publish_own(now, topic, payload, self),
             Input::Stop => {
                 core.durability.begin_to_stop();
@@ -282,12 +279,6 @@ impl Shard {
     #[inline]
     pub fn connection(&self, id: ConnectionId) -> ConnectionView<'_> {
         ConnectionView { id, core: &self.core }
-    }
-
-    /// Returns the growth of this shard's partial packets, in bytes, since
-    /// [`Input::ReportPartial`], of the pot that has grown more. May be negative.
-    pub fn unreported_partial(&self) -> i64 {
-        self.core.connections.most_unreported_partial()
     }
 
     /// Returns the figures of this shard.
