@@ -196,38 +196,23 @@ impl<'a> ClientPublish<'a> {
 
     /// Retains the message if the PUBLISH asks for it, routes it, and acknowledges the PUBLISH.
     fn publish_admitted(&self, shard: &mut Shard, publication: &mut Publication<'_>) -> Flow {
-        let ClientPublish { now, connection: id, session, publish, .. } = *self;
+        let ClientPublish { now, connection: id, publish, .. } = *self;
         let is_identified = publish.qos == QoS::ExactlyOnce;
         let incoming = if is_identified { self.record_incoming(&shard.core) } else { None };
-        let mut waits = incoming.is_some();
-        publication.atomic = waits;
-        let mut refused = None;
-        if publish.retain {
-            let source = shard.core.retained_source(session);
-            let owner = shard.core.owner_of(session);
-            let retaining = shard.routes.retain(now, publication, source, owner, &mut shard.core);
-            waits |= retaining.waits;
-            if publication.audit.is_some() && retaining.refused.is_none() {
-                shard.core.recorder().add(now, StepKind::Retained, publication.audit, "");
-            }
-            if let Some(cause) = retaining.refused {
-                self.note_refusal(shard, publication.parts.topic, cause);
-            }
-            let is_informed = retaining.refused.is_some()
-                && shard.core.connections.get(id).is_some_and(|c| c.version().is_v5());
-            refused = is_informed.then_some(ReasonCode::QUOTA_EXCEEDED);
-            // The message could not be retained. An error in PUBREC says that no receiver has the
-            // message. The client may send it again under another identifier, and it must not reach
-            // a receiver twice. So at QoS 2 nothing is routed. At QoS 1 a repetition is allowed, so
-            // the subscribers get the message now.
-            if let Some(reason) = refused.filter(|_| publish.qos == QoS::ExactlyOnce) {
-                return self.refuse_publish(shard, publication.parts.topic, reason, None);
-            }
+        publication.atomic = incoming.is_some();
+        let (is_stored, refused) =
+            if publish.retain { self.retain(shard, publication) } else { (false, None) };
+        let waits = incoming.is_some() || is_stored;
+        // The message could not be retained. An error in PUBREC says that no receiver has the
+        // message. The client may send it again under another identifier, and it must not reach a
+        // receiver twice. So at QoS 2 nothing is routed. At QoS 1 a repetition is allowed, so the
+        // subscribers get the message now.
+        if let Some(reason) = refused.filter(|_| is_identified) {
+            return self.refuse_publish(shard, publication.parts.topic, reason, None);
         }
         publication.gate = self.gate();
-        let mut matches = shard.routes.router.take_matches();
-        let matched = shard.routes.match_at_once(publication.parts.topic, &mut matches, &mut shard.core);
-        if matched == MatchExtent::All && matches.is_empty() {
+        let (extent, matches) = shard.routes.receivers(publication.parts.topic, &mut shard.core);
+        if extent == MatchExtent::All && matches.is_empty() {
             shard.core.counters.unmatched += 1;
         }
         if publication.audit.is_some() {
@@ -239,19 +224,11 @@ impl<'a> ClientPublish<'a> {
             let (connection, gate) = (Some(id), self.gate());
             Published { connection, gate, incoming, waits, qos, dead_letters: false }
         };
-        let routed = match matched {
-            MatchExtent::All => shard.routes.route_matched(
-                now,
-                publication,
-                &mut matches,
-                DeliveryTurns::Several,
-                &mut shard.core,
-            ),
-            large => Err(large),
-        };
-        let mut routed = match routed {
+        let turns = DeliveryTurns::Several;
+        let receivers = (extent, matches);
+        let mut routed = match shard.routes.route(now, publication, receivers, turns, &mut shard.core) {
             Ok(routed) => routed,
-            Err(extent) => {
+            Err((extent, matches)) => {
                 let origin = Published { dead_letters: shard.core.begin_for_dead_letters(), ..of() };
                 let origin = PublicationOrigin::Publisher(origin);
                 shard.fans.fan_out(publication, extent, matches, origin, &mut shard.core);
@@ -259,7 +236,6 @@ impl<'a> ClientPublish<'a> {
                 return Flow::Continue;
             }
         };
-        shard.routes.router.give_back_matches(matches);
         // For nearly every PUBLISH nothing was recorded, and no transaction has to be ended.
         if waits
             || publication.body.is_some()
@@ -275,6 +251,25 @@ impl<'a> ClientPublish<'a> {
             shard.core.wait_for_peers(now, id, routed.full);
         }
         self.answer_routed(shard, routed, refused)
+    }
+
+    /// Retains the message. Returns true if the acknowledgement waits for the commit of the change,
+    /// and the reason code for a 5.0 client whose message could not be retained.
+    fn retain(&self, shard: &mut Shard, publication: &mut Publication<'_>) -> (bool, Option<ReasonCode>) {
+        let ClientPublish { now, connection: id, session, .. } = *self;
+        let source = shard.core.retained_source(session);
+        let owner = shard.core.owner_of(session);
+        let retaining = shard.routes.retain(now, publication, source, owner, &mut shard.core);
+        match retaining.refused {
+            Some(cause) => self.note_refusal(shard, publication.parts.topic, cause),
+            None if publication.audit.is_some() => {
+                shard.core.recorder().add(now, StepKind::Retained, publication.audit, "");
+            }
+            None => {}
+        }
+        let is_informed = retaining.refused.is_some()
+            && shard.core.connections.get(id).is_some_and(|c| c.version().is_v5());
+        (retaining.waits, is_informed.then_some(ReasonCode::QUOTA_EXCEEDED))
     }
 
     /// Lets a PUBLISH continue in later turns. The end of the routing is one gate of its
@@ -323,7 +318,8 @@ impl<'a> ClientPublish<'a> {
 
     /// Applies `report` to the [`Receiver`] of the publisher's session, and writes the
     /// acknowledgement that is due. Without one, pauses a 3.x client that has too many unanswered
-    /// PUBLISH packets.
+    /// PUBLISH packets. Not inlined: that would cost a message of QoS 0 a call of its caller.
+    #[inline(never)]
     fn answer(&self, core: &mut Core, report: impl FnOnce(&mut Receiver) -> Option<Due>) {
         let Core { connections, sessions, scratch, effects, counters, .. } = core;
         let Some(entry) = sessions.get_mut(self.session) else { return };
@@ -587,7 +583,10 @@ impl Published {
         routed: &Routed,
         core: &mut Core,
     ) -> u32 {
-        core.durability.end_transaction(publication, routed.outcome, self.incoming);
+        if let Some(transaction) = publication.transaction {
+            let outcome = publication.recorded_outcome(routed.outcome);
+            core.durability.end_transaction(transaction, outcome, self.incoming);
+        }
         // Every receiver refused the message, and no gate is left that could change this. So no
         // delivery of the message is stored. An acknowledgement with an error ends the use of the
         // Packet Identifier, so the identifier is not stored either. Its record is removed from the
