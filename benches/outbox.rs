@@ -45,8 +45,7 @@ impl Receiver {
             };
             self.outbox.advance(wrote.expect("its peer is open"));
         }
-        self.outbox.reset_if_drained();
-        pool.give_back(self.outbox.reclaim());
+        self.outbox.end_flush(pool);
     }
 }
 

@@ -100,7 +100,7 @@ impl<D: ConnectionDriver> ConnectionHandle<D> {
 
     /// Returns the socket.
     pub fn transport(&self) -> &Transport {
-        self.endpoint.transport()
+        &self.endpoint.transport
     }
 
     /// Sends a notice. Notices are rare, so a strong address is made for each: to hold one costs

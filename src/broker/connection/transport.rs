@@ -260,11 +260,19 @@ impl Transport {
             return wrapped.write(outbox, &mut scratch.borrow_mut(), send, || self.unacknowledged());
         }
         let mut wrote = 0;
-        while outbox.writable() > 0 {
+        loop {
             let result = if outbox.is_contiguous() {
-                self.try_write(outbox.front())
+                let front = outbox.front();
+                if front.is_empty() {
+                    break;
+                }
+                self.try_write(front)
             } else {
-                self.try_write_vectored(&outbox.pieces())
+                let pieces = outbox.pieces();
+                if pieces.is_empty() {
+                    break;
+                }
+                self.try_write_vectored(&pieces)
             };
             match result {
                 Ok(n) => {

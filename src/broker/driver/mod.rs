@@ -305,7 +305,7 @@ impl ShardDriver {
         let mut shard = self.shard.borrow_mut();
         let now = clock::now();
         let has_work = shard.turn(now, &mut self.io());
-        self.account(now, &mut shard);
+        self.account(&mut shard);
         has_work
     }
 
@@ -332,8 +332,8 @@ impl ShardDriver {
     }
 
     /// Adds the bytes that this thread charged and released to the broker's account.
-    fn account(&self, now: Instant, shard: &mut Shard) {
-        shard.input(now, Input::ReportPartial);
+    fn account(&self, shard: &mut Shard) {
+        shard.report_partial();
         self.statistics.report_charges();
     }
 

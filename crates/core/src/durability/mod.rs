@@ -6,7 +6,6 @@
 //! | [`gates`] | acknowledgements, tickets, packets and page requests that wait for a commit |
 //! | `publication` | a message on its way in one shard, with its body and its transaction |
 //! | `transaction` | publications that several shards commit together or not at all |
-//! | `session_records` | the record of one delivery to a stored session |
 //! | [`read_requests`] | requests to read back from the store |
 //!
 //! `shard/turn/commits.rs` carries out what a commit releases, and `shard/recovery` rebuilds the
@@ -15,5 +14,4 @@
 pub mod gates;
 pub(crate) mod publication;
 pub mod read_requests;
-pub(crate) mod session_records;
 pub(crate) mod transaction;

@@ -25,17 +25,17 @@ impl Durability {
         Some(number)
     }
 
-    /// Ends the transaction of a publication that was routed, if it has one. `outcome` is the
-    /// outcome in this shard. `incoming` is the publisher's Packet Identifier, if that is recorded.
-    /// The outcome in all shards is recorded with this identifier.
+    /// Ends the transaction of a publication that was routed. `outcome` is the outcome in this
+    /// shard. `incoming` is the publisher's Packet Identifier, if that is recorded. The outcome in
+    /// all shards is recorded with this identifier.
     pub(crate) fn end_transaction(
         &self,
-        publication: &Publication<'_>,
+        transaction: TransactionNumber,
         outcome: Outcome,
         incoming: Option<(SessionKey, PacketId)>,
     ) {
-        if let (Some(number), Some(write_buffer)) = (publication.transaction, self.write_buffer()) {
-            write_buffer.end_transaction(number, publication.recorded_outcome(outcome), incoming);
+        if let Some(write_buffer) = self.write_buffer() {
+            write_buffer.end_transaction(transaction, outcome, incoming);
         }
     }
 
@@ -72,11 +72,7 @@ impl Durability {
             publication.body = None;
         }
         write_buffer.end_participation(publication.recorded_outcome(outcome));
-        if publication.atomic {
-            return Readiness::Committed(write_buffer.lsn());
-        }
-        if has_dead_letters {
-            write_buffer.begin();
+        if publication.atomic || has_dead_letters {
             return Readiness::Committed(write_buffer.lsn());
         }
         match &publication.body {

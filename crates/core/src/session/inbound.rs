@@ -310,62 +310,28 @@ impl Receiver {
         self.carried_over.get_or_insert_default().insert(id);
     }
 
-    /// Records the outcome of a routed message without gates. Returns its acknowledgement, or
-    /// `None` if the acknowledgement must wait behind older ones.
-    pub fn routed(&mut self, packet_id: PacketId, qos: QoS, outcome: Outcome) -> Option<Due> {
-        self.settled(packet_id, qos, outcome, None)
-    }
-
-    /// Records that a message was refused before it was routed. Returns its acknowledgement, or
-    /// `None` if the acknowledgement must wait behind older ones.
-    pub fn refuse(&mut self, packet_id: PacketId, qos: QoS, reason: ReasonCode) -> Option<Due> {
-        self.settled(packet_id, qos, Outcome::Refused, Some(reason))
-    }
-
-    #[inline]
-    fn settled(
-        &mut self,
-        packet_id: PacketId,
-        qos: QoS,
-        outcome: Outcome,
-        refused: Option<ReasonCode>,
-    ) -> Option<Due> {
-        if self.pending.is_none() || self.unanswered() == 0 {
-            return Some(self.due(packet_id, qos, outcome, refused, 0));
-        }
-        self.push(Pending {
-            packet_id,
-            qos,
-            gates: 0,
-            outcome,
-            refused,
-            ack_state: AckState::Current,
-            again: 0,
-        });
-        None
-    }
-
-    /// Adds a pending acknowledgement that waits for `gates` answers, at least one. If `reason` is
-    /// given, the publisher is sent this reason code, whatever the answers are.
-    pub fn wait(
+    /// Records the outcome of a message so far, and the number of gates that have not answered.
+    /// Returns the acknowledgement of a message without gates, or `None` if it must wait for gates
+    /// or behind older ones. If `refused` is given, the publisher is sent this reason code,
+    /// whatever the outcome is.
+    pub fn report(
         &mut self,
         packet_id: PacketId,
         qos: QoS,
         outcome: Outcome,
         gates: u32,
-        reason: Option<ReasonCode>,
-    ) -> AckToken {
-        let token = self.next_token();
-        let (refused, ack_state) = (reason, AckState::Current);
-        self.push(Pending { packet_id, qos, gates, outcome, refused, ack_state, again: 0 });
-        token
-    }
-
-    fn push(&mut self, pending: Pending) {
+        refused: Option<ReasonCode>,
+    ) -> Option<Due> {
+        if gates == 0 && self.unanswered() == 0 {
+            return Some(self.due(packet_id, qos, outcome, refused, 0));
+        }
+        let ack_state = AckState::Current;
+        let pending = Pending { packet_id, qos, gates, outcome, refused, ack_state, again: 0 };
         self.pending.get_or_insert_default().push(pending);
+        None
     }
 
-    /// Returns the token that the next call of [`Self::wait`] will return.
+    /// Returns the token of the acknowledgement that the next call of [`Self::report`] adds.
     pub fn next_token(&self) -> AckToken {
         AckToken(self.first.wrapping_add(self.pending.as_ref().map_or(0, |row| row.pending.len()) as u32))
     }

@@ -6,6 +6,13 @@ fn id(n: u16) -> PacketId {
     PacketId::new(n).unwrap_or_else(|| unreachable!())
 }
 
+/// Reports a message, and returns the token of its acknowledgement, if that has to wait.
+fn wait(r: &mut Receiver, packet_id: PacketId, qos: QoS, outcome: Outcome, gates: u32) -> AckToken {
+    let token = r.next_token();
+    r.report(packet_id, qos, outcome, gates, None);
+    token
+}
+
 #[test]
 fn what_waits_and_what_is_known_is_on_the_account() {
     let balanced = |r: &Receiver| {
@@ -17,7 +24,7 @@ fn what_waits_and_what_is_known_is_on_the_account() {
     assert_eq!(balanced(&r), 0);
     for n in 1..=1000 {
         r.admit(id(n));
-        r.wait(id(n), QoS::ExactlyOnce, Outcome::Taken, 1, None);
+        wait(&mut r, id(n), QoS::ExactlyOnce, Outcome::Taken, 1);
         balanced(&r);
     }
     assert!(balanced(&r) >= 1000 * size_of::<Pending>() + 8192);
@@ -37,7 +44,10 @@ fn repeated_publish_is_known_until_its_pubrel() {
     let mut r = Receiver::default();
     for n in 1..=1000 {
         assert_eq!(r.admit(id(n)), Admission::New);
-        assert_eq!(r.routed(id(n), QoS::ExactlyOnce, Outcome::Taken).map(|d| d.packet_id), Some(id(n)));
+        assert_eq!(
+            r.report(id(n), QoS::ExactlyOnce, Outcome::Taken, 0, None).map(|d| d.packet_id),
+            Some(id(n))
+        );
         assert_eq!(r.admit(id(n)), Admission::Repeated);
     }
     assert_eq!(r.unfinished(), 1000);
@@ -52,9 +62,9 @@ fn repeated_publish_is_known_until_its_pubrel() {
 #[test]
 fn acknowledgements_leave_in_order_each_when_its_gates_have_answered() {
     let mut r = Receiver::default();
-    let first = r.wait(id(1), QoS::AtLeastOnce, Outcome::Unmatched, 2, None);
-    let second = r.wait(id(2), QoS::AtLeastOnce, Outcome::Unmatched, 1, None);
-    assert_eq!(r.routed(id(3), QoS::AtLeastOnce, Outcome::Unmatched), None);
+    let first = wait(&mut r, id(1), QoS::AtLeastOnce, Outcome::Unmatched, 2);
+    let second = wait(&mut r, id(2), QoS::AtLeastOnce, Outcome::Unmatched, 1);
+    assert_eq!(r.report(id(3), QoS::AtLeastOnce, Outcome::Unmatched, 0, None), None);
     r.answer(second, Outcome::Refused);
     assert_eq!(r.next_due(), None);
     r.answer(first, Outcome::Unmatched);
@@ -67,9 +77,9 @@ fn acknowledgements_leave_in_order_each_when_its_gates_have_answered() {
 #[test]
 fn late_answers_after_the_connection_meet_nothing() {
     let mut r = Receiver::default();
-    let stale = r.wait(id(1), QoS::AtLeastOnce, Outcome::Taken, 1, None);
+    let stale = wait(&mut r, id(1), QoS::AtLeastOnce, Outcome::Taken, 1);
     r.end_connection();
-    let token = r.wait(id(1), QoS::AtLeastOnce, Outcome::Taken, 1, None);
+    let token = wait(&mut r, id(1), QoS::AtLeastOnce, Outcome::Taken, 1);
     r.answer(stale, Outcome::Taken);
     assert_eq!(r.next_due(), None);
     r.answer(token, Outcome::Taken);
@@ -80,11 +90,11 @@ fn late_answers_after_the_connection_meet_nothing() {
 fn qos_2_repeated_on_the_next_connection_waits_for_the_same_gates() {
     let mut r = Receiver::default();
     assert_eq!(r.admit(id(1)), Admission::New);
-    let token = r.wait(id(1), QoS::ExactlyOnce, Outcome::Unmatched, 1, None);
+    let token = wait(&mut r, id(1), QoS::ExactlyOnce, Outcome::Unmatched, 1);
     r.end_connection();
     assert_eq!((r.unfinished(), r.unanswered()), (0, 0));
     // What comes meanwhile is not kept waiting by it.
-    assert!(r.routed(id(9), QoS::AtLeastOnce, Outcome::Taken).is_some());
+    assert!(r.report(id(9), QoS::AtLeastOnce, Outcome::Taken, 0, None).is_some());
     assert_eq!(r.admit(id(1)), Admission::Pending);
     r.answer(token, Outcome::Refused);
     assert_eq!(r.next_due().map(|d| d.reason), Some(ReasonCode::QUOTA_EXCEEDED));
@@ -96,7 +106,7 @@ fn qos_2_repeated_on_the_next_connection_waits_for_the_same_gates() {
 fn each_copy_that_comes_while_the_first_waits_gets_a_pubrec_of_its_own() {
     let mut r = Receiver::default();
     assert_eq!(r.admit(id(1)), Admission::New);
-    let token = r.wait(id(1), QoS::ExactlyOnce, Outcome::Unmatched, 1, None);
+    let token = wait(&mut r, id(1), QoS::ExactlyOnce, Outcome::Unmatched, 1);
     for _ in 0..300 {
         assert_eq!(r.admit(id(1)), Admission::Pending);
     }
@@ -115,7 +125,7 @@ fn each_copy_that_comes_while_the_first_waits_gets_a_pubrec_of_its_own() {
 fn a_refusal_is_said_once_for_it_frees_the_identifier() {
     let mut r = Receiver::default();
     assert_eq!(r.admit(id(1)), Admission::New);
-    let token = r.wait(id(1), QoS::ExactlyOnce, Outcome::Unmatched, 1, None);
+    let token = wait(&mut r, id(1), QoS::ExactlyOnce, Outcome::Unmatched, 1);
     assert_eq!(r.admit(id(1)), Admission::Pending);
     r.answer(token, Outcome::Refused);
     assert_eq!(r.next_due().map(|due| due.again), Some(0));
@@ -125,9 +135,9 @@ fn a_refusal_is_said_once_for_it_frees_the_identifier() {
 #[test]
 fn silent_acknowledgements_keep_later_ones_waiting_neither_before_nor_after_their_gates_answer() {
     let mut r = Receiver::default();
-    let old = r.wait(id(1), QoS::AtLeastOnce, Outcome::Taken, 1, None);
+    let old = wait(&mut r, id(1), QoS::AtLeastOnce, Outcome::Taken, 1);
     r.end_connection();
-    let new = r.wait(id(2), QoS::AtLeastOnce, Outcome::Taken, 1, None);
+    let new = wait(&mut r, id(2), QoS::AtLeastOnce, Outcome::Taken, 1);
     r.answer(new, Outcome::Taken);
     assert_eq!(r.next_due().map(|d| d.packet_id), Some(id(2)));
     assert_eq!(r.next_due(), None);
@@ -141,7 +151,7 @@ fn silent_acknowledgements_keep_later_ones_waiting_neither_before_nor_after_thei
 fn refused_qos_2_identifier_denotes_a_new_message() {
     let mut r = Receiver::default();
     assert_eq!(r.admit(id(5)), Admission::New);
-    let due = r.routed(id(5), QoS::ExactlyOnce, Outcome::Refused);
+    let due = r.report(id(5), QoS::ExactlyOnce, Outcome::Refused, 0, None);
     assert_eq!(due.map(|d| d.reason), Some(ReasonCode::QUOTA_EXCEEDED));
     assert_eq!(r.admit(id(5)), Admission::New);
 }
@@ -167,7 +177,7 @@ fn the_numbers_of_unanswered_and_unfinished_messages_are_those_of_the_row() {
                 let (number, gates) = (id(random(40) as u16 + 1), random(2) as u32);
                 let qos = if random(2) == 0 { QoS::AtLeastOnce } else { QoS::ExactlyOnce };
                 if qos == QoS::AtLeastOnce || r.admit(number) == Admission::New {
-                    tokens.push(r.wait(number, qos, Outcome::Taken, gates, None));
+                    tokens.push(wait(&mut r, number, qos, Outcome::Taken, gates));
                 }
             }
             4..9 if !tokens.is_empty() => {

@@ -69,6 +69,7 @@ pub mod wire;
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::codec::{AckKind, PacketType};
+use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::{
     Acknowledgement, Auth, Disconnect, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode,
     Subscribe, Unsubscribe,
@@ -180,8 +181,13 @@ impl Session {
     }
 
     /// Returns the session's row in the store, or `None` if the session is not stored.
-    pub fn row(&self) -> Option<&Rc<SessionRow>> {
-        self.row.as_ref()
+    pub fn row(&self) -> Option<&SessionRow> {
+        self.row.as_deref()
+    }
+
+    /// Returns the sending half, and the row under which its deliveries are stored.
+    pub fn sender_and_row(&mut self) -> (&mut Sender, Option<&SessionRow>) {
+        (&mut self.sender, self.row.as_deref())
     }
 
     /// Returns the bounds of the session's queue. A stored queue may be longer than one in memory.
@@ -422,12 +428,30 @@ impl Session {
         }
     }
 
-    /// Writes every pending acknowledgement that is due, and counts it in `sent`.
+    /// Gives the outcome of one gate to a PUBLISH that is not acknowledged. Writes every pending
+    /// acknowledgement that is due then, and counts it in `sent`. Returns true if the client may
+    /// send another PUBLISH.
     ///
     /// # Errors
     /// [`Violation`] if a message was held too long for a 3.x client. 3.x has no reason code in
     /// PUBACK and PUBREC, so the broker can only close the connection.
-    pub fn answer_due(&mut self, wire: &mut Wire, sent: &mut PacketCounts) -> Result<(), Violation> {
+    pub fn gate_answered(
+        &mut self,
+        token: AckToken,
+        outcome: Outcome,
+        wire: &mut Wire,
+        sent: &mut PacketCounts,
+    ) -> Result<bool, Violation> {
+        self.receiver.answer(token, outcome);
+        self.answer_due(wire, sent)?;
+        Ok(!self.receiver.owes_the_most())
+    }
+
+    /// Writes every pending acknowledgement that is due, and counts it in `sent`.
+    ///
+    /// # Errors
+    /// As [`Self::gate_answered`].
+    fn answer_due(&mut self, wire: &mut Wire, sent: &mut PacketCounts) -> Result<(), Violation> {
         while let Some(due) = self.receiver.next_due() {
             if due.held_too_long && !wire.version.is_v5() {
                 let what = "a receiver's queue had no room within limits.hold_timeout";

@@ -41,7 +41,7 @@ impl Pool {
 
     /// Returns an empty buffer to the pool. Frees it if it has no capacity, is too large, or the
     /// pool is full.
-    pub fn give_back(&mut self, buffer: Vec<u8>) {
+    fn give_back(&mut self, buffer: Vec<u8>) {
         let (capacity, bytes) = (buffer.capacity(), self.bytes + buffer.capacity());
         if (1..=POOLED_CAPACITY).contains(&capacity) && bytes <= POOLED_BYTES && self.buffers.len() < POOLED {
             self.bytes = bytes;
@@ -245,19 +245,19 @@ impl Outbox {
         self.written = self.written.saturating_sub(count as u64);
     }
 
-    /// Returns true if the socket took everything. The buffer is then empty, and another outbox may
-    /// use it.
-    pub fn reset_if_drained(&mut self) -> bool {
-        if !self.is_empty() {
+    /// Ends a flush. Returns true if the socket took everything. The buffer then goes to the pool,
+    /// for another outbox.
+    pub fn end_flush(&mut self, pool: &mut Pool) -> bool {
+        let is_drained = self.is_empty();
+        if is_drained {
+            self.buffer.clear();
+            pool.give_back(std::mem::take(&mut self.buffer));
+            (self.taken, self.shared) = (0, None);
+        } else {
             self.compact();
-            self.charge.set(self.in_use());
-            return false;
         }
-        self.buffer.clear();
-        self.taken = 0;
-        self.shared = None;
         self.charge.set(self.in_use());
-        true
+        is_drained
     }
 
     /// Takes a buffer from the pool, if the outbox has none.
@@ -267,14 +267,6 @@ impl Outbox {
             // The buffer may stay with this outbox, because not every packet is answered.
             self.charge.set(self.in_use());
         }
-    }
-
-    /// Takes the buffer away. The outbox must be drained.
-    pub fn reclaim(&mut self) -> Vec<u8> {
-        debug_assert!(self.is_empty());
-        let buffer = std::mem::take(&mut self.buffer);
-        self.charge.set(self.in_use());
-        buffer
     }
 
     /// Returns the bytes that the outbox takes. Shared pieces have their own charge.
@@ -334,7 +326,7 @@ mod tests {
             outbox.buffer().push(0);
             outbox.gate_until_commit(Lsn(n));
         }
-        outbox.reset_if_drained();
+        outbox.end_flush(&mut Pool::default());
         let Recounted { in_use, charged } = outbox.recount();
         assert!(in_use == charged && in_use > 99 * size_of::<(u64, Lsn)>(), "{in_use} {charged}");
     }
@@ -365,7 +357,7 @@ mod tests {
             }
             assert_eq!(seen, b"abCDEFghIJk");
             assert_eq!(o.written(), 11);
-            assert!(o.reset_if_drained());
+            assert!(o.end_flush(&mut Pool::default()));
         }
     }
 
@@ -378,7 +370,7 @@ mod tests {
         o.push_shared(Bytes::from_static(b"xyz"));
         assert_eq!(o.end_offset(), 6);
         o.advance(4);
-        assert!(o.reset_if_drained());
+        assert!(o.end_flush(&mut Pool::default()));
         assert_eq!((o.written(), o.end_offset()), (6, 6));
     }
 
@@ -388,7 +380,7 @@ mod tests {
         for _ in 0..1000 {
             o.buffer().extend_from_slice(&[0; 1000]);
             o.advance(if o.len() > 1500 { 1000 } else { 1 });
-            o.reset_if_drained();
+            o.end_flush(&mut Pool::default());
         }
         assert!(o.buffer.capacity() < 200_000, "{}", o.buffer.capacity());
     }

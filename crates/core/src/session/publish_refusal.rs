@@ -57,11 +57,8 @@ impl Receiver {
         qos: QoS,
         reason: ReasonCode,
     ) -> Option<Due> {
-        if version.is_v5() && reason.is_error() {
-            self.refuse(packet_id, qos, reason)
-        } else {
-            self.routed(packet_id, qos, Outcome::Taken)
-        }
+        let refused = Some(reason).filter(|reason| version.is_v5() && reason.is_error());
+        self.report(packet_id, qos, Outcome::Taken, 0, refused)
     }
 }
 

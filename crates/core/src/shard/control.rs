@@ -217,8 +217,7 @@ impl ShardControl<'_> {
     /// [`Self::give_back`] or [`Self::publish_letter`].
     pub(crate) fn match_topic(&mut self, topic: &str) -> (MatchExtent, Box<Matches>) {
         let Shard { core, routes, .. } = &mut *self.shard;
-        let mut matches = routes.router.take_matches();
-        (routes.match_at_once(topic, &mut matches, core), matches)
+        routes.receivers(topic, core)
     }
 
     pub(crate) fn give_back(&mut self, matches: Box<Matches>) {

@@ -134,8 +134,6 @@ pub enum Input<'a> {
     WallClock(u64),
     /// The clients and topics that operators' traces follow; `None` for nothing.
     Traces(Option<Arc<TraceWatch>>),
-    /// The growth of this shard's partial packets is to be added to the total of all shards.
-    ReportPartial,
     /// A retained message of the broker's own, at QoS 0: its topic and its payload.
     Own(&'a str, &'a [u8]),
     /// The broker stops. Every connection ends, and records go to the store at once from here on.
@@ -169,7 +167,6 @@ impl Shard {
             Input::Woke => core.connections.woke(now),
             Input::WallClock(unix_millis) => core.dead_letters.set_wall_clock(now, unix_millis),
             Input::Traces(watch) => core.recorder().follow(watch),
-            Input::ReportPartial => core.connections.report_partial(&core.shared.partial),
             Input::Own(topic, payload) => publish_own(now, topic, payload, self),
             Input::Stop => {
                 core.durability.begin_to_stop();
@@ -278,38 +275,10 @@ impl Shard {
         &mut self.core.effects
     }
 
-    /// Returns true if the turn left something for the driver to do.
-    pub fn has_work(&self) -> bool {
-        !self.core.effects.is_empty()
-            || !self.core.turn.after_deliveries.is_empty()
-            || self.has_jobs()
-            || !self.core.dead_letters.is_empty()
-            || self.routes.orphaned_queues.is_nudged()
-            || self.core.peers.has_outgoing()
-            || self.core.durability.write_buffer().is_some_and(|l| l.is_due())
-    }
-
-    /// Returns true if a flush or a job is left: for a driver that runs turns until all work is
-    /// done.
-    pub fn is_unfinished(&self) -> bool {
-        !self.core.effects.dirty.is_empty() || self.has_jobs()
-    }
-
-    /// Returns true if work continues in a later turn. The sockets are polled first.
-    pub fn has_jobs(&self) -> bool {
-        !self.work.is_empty() || self.fans.any()
-    }
-
     /// Returns a look at one connection.
     #[inline]
     pub fn connection(&self, id: ConnectionId) -> ConnectionView<'_> {
-        ConnectionView::new(id, &self.core)
-    }
-
-    /// Returns the growth of this shard's partial packets, in bytes, since
-    /// [`Input::ReportPartial`], of the pot that has grown more. May be negative.
-    pub fn unreported_partial(&self) -> i64 {
-        self.core.connections.most_unreported_partial()
+        ConnectionView { id, core: &self.core }
     }
 
     /// Returns the figures of this shard.

@@ -24,7 +24,8 @@
 //! | the doors for operators | `view`, `control` |
 //! | what follows: `Shard` | `clients/follow_up`, `clients/leave`, `clients/wills`, `turn/commits`, |
 //! | | `rules/access_change`, `delivery/own_messages`, `features/hold` |
-//! | middle: `Routes` | `subscriptions/routes`, `share`, `features/orphaned_queues/settling` |
+//! | middle: `Routes` | `subscriptions/routes`, `delivery/receivers`, `share`, |
+//! | | `features/orphaned_queues/settling` |
 //! | lowest: `Core` | `core`, `clients/client`, `delivery/deliver`, `observe/notes` |
 //! | owners | see below |
 //!

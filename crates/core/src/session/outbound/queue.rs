@@ -17,8 +17,8 @@ use crate::mqtt::message::Message;
 use crate::mqtt::packet::{PacketId, QoS};
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::named_enum::named_enum;
-use crate::persistence::records::{BodyNumber, EntryNumber, ReadEntry, RecoveredEntry};
-use crate::persistence::rows::{Entry, PagedOut};
+use crate::persistence::records::{BodyNumber, EntryNumber, Flight, ReadEntry, RecoveredEntry};
+use crate::persistence::rows::{Body, Entry, NewDelivery, PagedOut, SessionRow};
 use crate::session::drops::{DropReason, Dropped, Drops};
 use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::expiry_times::ExpiryTimes;
@@ -28,6 +28,7 @@ use crate::session::outbound::portion::{Portion, Selection, take_portion};
 use crate::session::wire::Sending;
 use crate::time::Instant;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// A message with the fields that its delivery adds.
@@ -56,6 +57,16 @@ impl Delivery {
     pub fn sending(&self, packet_id: Option<PacketId>) -> Sending<'_> {
         let Delivery { qos, retain, ids, .. } = self;
         Sending { dup: false, qos: *qos, retain: *retain, packet_id, ids: ids.as_slice() }
+    }
+
+    /// Records the delivery to a stored session. Does nothing without a `row`. The first delivery
+    /// of a message also records the message, and puts it into `body` for the others. `flight` is
+    /// the place in the window, if the delivery is sent at once.
+    pub fn record(&mut self, row: Option<&SessionRow>, body: &mut Option<Rc<Body>>, flight: Option<Flight>) {
+        let Some(SessionRow { key, write_buffer, .. }) = row else { return };
+        let body = body.get_or_insert_with(|| write_buffer.body(&self.message));
+        let (qos, retain, ids, share) = (self.qos, self.retain, &self.ids, self.share.as_ref());
+        self.stored = Some(write_buffer.entry(*key, body, NewDelivery { qos, retain, ids, share, flight }));
     }
 
     /// Returns true if this is the stored delivery with this number.

@@ -3,9 +3,9 @@
 use crate::mqtt::charge::{Recount, Recounted};
 use crate::mqtt::codec::{AckKind, PacketType};
 use crate::mqtt::packet::{Acknowledgement, PacketId, QoS};
+use crate::persistence::rows::{Body, SessionRow};
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped, Drops};
-use crate::session::outbound::in_flight_packet::Unacked;
 use crate::session::outbound::on_demand::OnDemand;
 use crate::session::outbound::overdue::OverdueAck;
 use crate::session::outbound::queue::{Delivery, Queue, QueueLimits};
@@ -18,6 +18,7 @@ use crate::session::session_redelivery::SessionRedelivery;
 use crate::session::slow_deliveries::AckedDelivery;
 use crate::session::wire::{Sending, Wire};
 use crate::time::Instant;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Number of full windows that a session may leave unfinished over all its connections.
@@ -69,11 +70,27 @@ impl Sender {
         !self.has_waiting() && self.has_quota(wire, policy) && wire.outbox.len() < policy.outbox
     }
 
-    /// Moves a message into the window; the caller writes its packet now. Returns its place there.
+    /// Moves a new message into the window, and records it if the session is stored, which is the
+    /// case if it has a `row`. The caller writes the packet now. Returns its Packet Identifier.
     /// Only if [`Self::is_clear`].
-    pub fn begin(&mut self, now: Instant, delivery: Delivery, wire: &Wire) -> &mut Unacked {
+    pub fn begin(
+        &mut self,
+        now: Instant,
+        delivery: Delivery,
+        row: Option<&SessionRow>,
+        body: &mut Option<Rc<Body>>,
+        wire: &mut Wire,
+    ) -> PacketId {
         let due = self.redelivery.first_due(now, &delivery.message, wire);
-        self.window.or_create().push(now, delivery, due)
+        let unacked = self.window.or_create().push(now, delivery, due);
+        let flight = unacked.flight();
+        unacked.delivery.record(row, body, Some(flight));
+        if unacked.delivery.qos == QoS::ExactlyOnce {
+            // The identifier is committed before the client sees it. Otherwise a crash could give
+            // it to another message, which the client would discard as a repetition.
+            wire.wait_for(unacked.delivery.stored.as_deref());
+        }
+        unacked.packet_id()
     }
 
     /// Records the end offset of the packet that was written for the newest message.

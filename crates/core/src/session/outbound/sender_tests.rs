@@ -13,6 +13,7 @@ use crate::session::outbound::retransmission::Retransmission;
 use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, Outlives, RetryPolicy};
 use crate::session::outbound::sender::*;
 use crate::session::outbound::stall::SocketView;
+use crate::session::outbox::Pool;
 use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::redelivery_rule::RedeliveryRule;
 use crate::session::wire::ClientLimits;
@@ -118,7 +119,7 @@ impl Bench {
     fn written(&mut self) -> Vec<String> {
         let bytes = self.wire.outbox.front().to_vec();
         self.wire.outbox.advance(bytes.len());
-        self.wire.outbox.reset_if_drained();
+        self.wire.outbox.end_flush(&mut Pool::default());
         let (mut rest, mut out) = (&bytes[..], Vec::new());
         while !rest.is_empty() {
             let Ok(Decoded::Packet { packet, length }) = codec::decode(rest, self.wire.version, u32::MAX)

@@ -11,6 +11,7 @@ use crate::session::inbound::AckToken;
 use crate::session::outbox::Pool;
 use crate::session::wire::Wire;
 use crate::shard::clients::connection::Connection;
+use crate::shard::clients::pause::Pause;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::core::Core;
 use crate::shard::settings::ShardSettings;
@@ -65,6 +66,42 @@ impl Core {
         connection.end_write(before, id, &mut self.effects);
         Some(result)
     }
+
+    /// Gives the outcome of one gate to a PUBLISH that is not acknowledged, and sends the
+    /// acknowledgements that are due then. Reads the client again if it may send another PUBLISH.
+    ///
+    /// # Errors
+    /// The connection that must end, and why: as
+    /// [`Session::gate_answered`](crate::session::Session::gate_answered).
+    pub(crate) fn answer(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        token: AckToken,
+        outcome: Outcome,
+    ) -> Result<(), (ConnectionId, Violation)> {
+        let Some(mut client) = self.client_of(session) else {
+            // Without a connection, due acknowledgements are discarded. The client sends its
+            // PUBLISH again when it returns.
+            if let Some(entry) = self.sessions.get_mut(session) {
+                entry.session.receiver.answer(token, outcome);
+                while entry.session.receiver.next_due().is_some() {}
+            }
+            return Ok(());
+        };
+        let (id, before) = (client.id, client.begin_write());
+        let Client { entry, connection, counters, .. } = &mut client;
+        let sent = &mut counters.packets_sent;
+        let answered = entry.session.gate_answered(token, outcome, &mut connection.wire, sent);
+        client.end_write(before);
+        client.flush_later();
+        let is_paused = client.connection.pauses.any();
+        let has_room = answered.map_err(|violation| (id, violation))?;
+        if has_room && is_paused {
+            self.unpause(now, id, Pause::Unanswered);
+        }
+        Ok(())
+    }
 }
 
 impl Client<'_> {
@@ -90,23 +127,6 @@ impl Client<'_> {
         self.register_retransmit(now);
         self.flush_later();
         self.end_write(before)
-    }
-
-    /// Gives the outcome of one gate to a PUBLISH of the client that is not acknowledged, and sends
-    /// the acknowledgements that are due then. Returns true if the client may send another PUBLISH.
-    ///
-    /// # Errors
-    /// As [`Session::answer_due`](crate::session::Session::answer_due).
-    pub(crate) fn answer(&mut self, token: AckToken, outcome: Outcome) -> Result<bool, Violation> {
-        let before = self.begin_write();
-        let Client { entry, connection, counters, .. } = self;
-        let session = &mut entry.session;
-        session.receiver.answer(token, outcome);
-        let answered = session.answer_due(&mut connection.wire, &mut counters.packets_sent);
-        let has_room = !session.receiver.owes_the_most();
-        self.end_write(before);
-        self.flush_later();
-        answered.map(|()| has_room)
     }
 
     /// Lets the turn flush the outbox, if there is something in it.

@@ -13,17 +13,11 @@ use std::sync::Arc;
 /// A look at one connection. A connection that is gone is not read, and has no unread bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionView<'a> {
-    id: ConnectionId,
-    core: &'a Core,
+    pub(in crate::shard) id: ConnectionId,
+    pub(in crate::shard) core: &'a Core,
 }
 
 impl<'a> ConnectionView<'a> {
-    /// Returns a look at a connection of a shard.
-    #[inline]
-    pub(in crate::shard) fn new(id: ConnectionId, core: &'a Core) -> ConnectionView<'a> {
-        ConnectionView { id, core }
-    }
-
     /// Returns the listener that accepted the connection.
     pub fn listener(self) -> Option<&'a Arc<ListenerTerms>> {
         Some(&self.core.connections.get(self.id)?.listener)

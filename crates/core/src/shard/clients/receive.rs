@@ -116,6 +116,17 @@ impl Shard {
             }
         }
     }
+
+    /// Returns the growth of this shard's partial packets, in bytes, since
+    /// [`Self::report_partial`], of the pot that has grown more. May be negative.
+    pub fn unreported_partial(&self) -> i64 {
+        self.core.connections.most_unreported_partial()
+    }
+
+    /// Adds the growth of this shard's partial packets to the total of all shards.
+    pub fn report_partial(&mut self) {
+        self.core.connections.report_partial(&self.core.shared.partial);
+    }
 }
 
 /// Keeps bytes that were not handled, unless the connection closes or takes them to another

@@ -1,7 +1,6 @@
 //! The delivery of a message to a session: the message is sent, queued, held or dropped.
 
 use crate::durability::publication::{Framed, Publication, Target};
-use crate::durability::session_records::record_delivery;
 use crate::mqtt::charge::{Budget, Charge};
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
@@ -203,17 +202,8 @@ impl Handover<'_, '_> {
             let share = target.share.cloned();
             let mark = begin(now, publication, session_entry, counters, ReceiverState::Connected);
             let delivery = Delivery { message, ids, qos: *qos, retain: *retain, mark, share, stored: None };
-            let row = session_entry.session.row().cloned();
-            let unacked = session_entry.session.sender.begin(now, delivery, &connection.wire);
-            let flight = Some(unacked.flight());
-            let entry = record_delivery(row.as_ref(), &mut publication.body, &unacked.delivery, flight);
-            unacked.delivery.stored = entry;
-            if *qos == QoS::ExactlyOnce {
-                // The identifier is committed before the client sees it. Otherwise a crash could
-                // give it to another message, which the client would discard as a repetition.
-                connection.wire.wait_for(unacked.delivery.stored.as_deref());
-            }
-            unacked.packet_id()
+            let (sender, row) = session_entry.session.sender_and_row();
+            sender.begin(now, delivery, row, &mut publication.body, &mut connection.wire)
         });
         let sending = Sending { dup: false, qos: *qos, retain: *retain, packet_id, ids: target.ids };
         if let Err(unsendable) = write(now, connection, sending, publication, out.frames, scratch) {
@@ -263,8 +253,7 @@ impl Handover<'_, '_> {
         }
         let mut delivery = Delivery { message, ids, qos: *qos, retain: *retain, mark, share, stored: None };
         if *qos != QoS::AtMostOnce {
-            delivery.stored =
-                record_delivery(session_entry.session.row(), &mut publication.body, &delivery, None);
+            delivery.record(session_entry.session.row(), &mut publication.body, None);
         }
         let limits = session_entry.session.queue_limits(&self.settings.session.send);
         if let Some(gate) = publication.gate

@@ -43,7 +43,8 @@ use crate::shard::Shard;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{Fan, Fans, OwnPublication, PublicationOrigin};
 use crate::shard::delivery::own_publications::publisher;
-use crate::shard::subscriptions::routes::{Routes, forward};
+use crate::shard::delivery::receivers::forward;
+use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 
 /// Maximum number of subscribers that one sort puts in order.

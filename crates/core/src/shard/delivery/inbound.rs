@@ -12,8 +12,8 @@ use crate::shard::Shard;
 use crate::shard::clients::pause::Pause;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin};
+use crate::shard::delivery::receivers::deliver_matches;
 use crate::shard::share::SharedDelivery;
-use crate::shard::subscriptions::routes::deliver_matches;
 use crate::time::Instant;
 
 impl Underway {
@@ -27,11 +27,10 @@ impl Underway {
                     shard.routes.retained_order.note_routed(set_mark);
                     let mut publication = Publication::of(&message, publisher);
                     publication.gate = Some(self.gate());
-                    let mut matches = shard.routes.router.take_matches();
-                    let matched = shard.routes.match_at_once(message.topic(), &mut matches, &mut shard.core);
+                    let (extent, mut matches) = shard.routes.receivers(message.topic(), &mut shard.core);
                     shard.core.durability.begin_participation(&mut publication, transaction);
                     let turns = DeliveryTurns::Several;
-                    let delivered = match matched {
+                    let delivered = match extent {
                         MatchExtent::All => {
                             deliver_matches(now, &mut publication, &mut matches, turns, &mut shard.core)
                         }
@@ -103,7 +102,7 @@ impl Underway {
         deferred: u32,
         core: &mut Core,
     ) {
-        let dead_letters = core.dead_letters_block_seals();
+        let dead_letters = core.begin_for_dead_letters();
         let (from, number) = (self.from, self.number);
         let readiness = core.durability.end_participation(publication, outcome, from, number, dead_letters);
         self.delivered(outcome, deferred, readiness);

@@ -9,3 +9,4 @@ pub(crate) mod operator_publish;
 pub(crate) mod own_messages;
 pub(crate) mod own_publications;
 pub(crate) mod publish;
+pub(crate) mod receivers;

@@ -136,9 +136,8 @@ impl OperatorPublish<'_> {
             reason = retaining.refused.map(|_| ReasonCode::QUOTA_EXCEEDED);
         }
         publication.gate = self.gate();
-        let mut matches = routes.router.take_matches();
-        let matched = routes.match_at_once(publish.topic, &mut matches, core);
-        if matched == MatchExtent::All && matches.is_empty() {
+        let (extent, matches) = routes.receivers(publish.topic, core);
+        if extent == MatchExtent::All && matches.is_empty() {
             core.counters.unmatched += 1;
         }
         if self.audit.is_some() {
@@ -149,15 +148,9 @@ impl OperatorPublish<'_> {
             let (gate, qos) = (self.gate(), publish.qos);
             Published { connection: None, gate, incoming: None, waits, qos, dead_letters }
         };
-        let routed = match matched {
-            MatchExtent::All => {
-                routes.route_matched(now, &mut publication, &mut matches, DeliveryTurns::Several, core)
-            }
-            large => Err(large),
-        };
-        let (gates, outcome) = match routed {
+        let turns = DeliveryTurns::Several;
+        let (gates, outcome) = match routes.route(now, &mut publication, (extent, matches), turns, core) {
             Ok(routed) => {
-                routes.router.give_back_matches(matches);
                 if self.audit.is_some() {
                     core.recorder().add_record(now, &publication);
                 }
@@ -167,7 +160,7 @@ impl OperatorPublish<'_> {
                 let is_sent = goes_on && self.gate().is_none();
                 (gates, if is_sent { Outcome::Taken } else { routed.outcome })
             }
-            Err(extent) => {
+            Err((extent, matches)) => {
                 let origin = PublicationOrigin::Publisher(of(core.begin_for_dead_letters()));
                 let held = publication.held;
                 fans.fan_out(&mut publication, extent, matches, origin, core);

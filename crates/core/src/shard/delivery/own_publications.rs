@@ -83,10 +83,9 @@ impl Fans {
         routes: &mut Routes,
         core: &mut Core,
     ) -> OwnProgress {
-        let mut matches = routes.router.take_matches();
-        let matched = routes.match_at_once(publication.parts.topic, &mut matches, core);
+        let receivers = routes.receivers(publication.parts.topic, core);
         let turns = if self.is_fanning() { DeliveryTurns::ThisOne } else { DeliveryTurns::Several };
-        self.route_own_matched(now, publication, (matched, matches), turns, routes, core)
+        self.route_own_matched(now, publication, receivers, turns, routes, core)
     }
 
     /// Routes a publication whose receivers are known. Puts the matches back. `turns` is
@@ -95,28 +94,23 @@ impl Fans {
         &mut self,
         now: Instant,
         publication: &mut Publication<'_>,
-        (matched, mut matches): (MatchExtent, Box<Matches>),
+        receivers: (MatchExtent, Box<Matches>),
         turns: DeliveryTurns,
         routes: &mut Routes,
         core: &mut Core,
     ) -> OwnProgress {
-        let routed = match matched {
-            MatchExtent::All => routes.route_matched(now, publication, &mut matches, turns, core),
-            large => Err(large),
-        };
-        let progress = match routed {
+        match routes.route(now, publication, receivers, turns, core) {
             Ok(routed) => OwnProgress::Complete(routed.outcome),
-            Err(_) if self.is_fanning() => {
+            Err((_, mut matches)) if self.is_fanning() => {
                 matches.clear();
+                routes.router.give_back_matches(matches);
                 OwnProgress::Waits
             }
-            Err(extent) => {
+            Err((extent, matches)) => {
                 self.fan_out(publication, extent, matches, PublicationOrigin::Broker, core);
-                return OwnProgress::GoesOn;
+                OwnProgress::GoesOn
             }
-        };
-        routes.router.give_back_matches(matches);
-        progress
+        }
     }
 
     /// Begins a large publication, which continues in later turns. `matched` and `matches` tell how

@@ -196,38 +196,23 @@ impl<'a> ClientPublish<'a> {
 
     /// Retains the message if the PUBLISH asks for it, routes it, and acknowledges the PUBLISH.
     fn publish_admitted(&self, shard: &mut Shard, publication: &mut Publication<'_>) -> Flow {
-        let ClientPublish { now, connection: id, session, publish, .. } = *self;
+        let ClientPublish { now, connection: id, publish, .. } = *self;
         let is_identified = publish.qos == QoS::ExactlyOnce;
         let incoming = if is_identified { self.record_incoming(&shard.core) } else { None };
-        let mut waits = incoming.is_some();
-        publication.atomic = waits;
-        let mut refused = None;
-        if publish.retain {
-            let source = shard.core.retained_source(session);
-            let owner = shard.core.owner_of(session);
-            let retaining = shard.routes.retain(now, publication, source, owner, &mut shard.core);
-            waits |= retaining.waits;
-            if publication.audit.is_some() && retaining.refused.is_none() {
-                shard.core.recorder().add(now, StepKind::Retained, publication.audit, "");
-            }
-            if let Some(cause) = retaining.refused {
-                self.note_refusal(shard, publication.parts.topic, cause);
-            }
-            let is_informed = retaining.refused.is_some()
-                && shard.core.connections.get(id).is_some_and(|c| c.version().is_v5());
-            refused = is_informed.then_some(ReasonCode::QUOTA_EXCEEDED);
-            // The message could not be retained. An error in PUBREC says that no receiver has the
-            // message. The client may send it again under another identifier, and it must not reach
-            // a receiver twice. So at QoS 2 nothing is routed. At QoS 1 a repetition is allowed, so
-            // the subscribers get the message now.
-            if let Some(reason) = refused.filter(|_| publish.qos == QoS::ExactlyOnce) {
-                return self.refuse_publish(shard, publication.parts.topic, reason, None);
-            }
+        publication.atomic = incoming.is_some();
+        let (is_stored, refused) =
+            if publish.retain { self.retain(shard, publication) } else { (false, None) };
+        let waits = incoming.is_some() || is_stored;
+        // The message could not be retained. An error in PUBREC says that no receiver has the
+        // message. The client may send it again under another identifier, and it must not reach a
+        // receiver twice. So at QoS 2 nothing is routed. At QoS 1 a repetition is allowed, so the
+        // subscribers get the message now.
+        if let Some(reason) = refused.filter(|_| is_identified) {
+            return self.refuse_publish(shard, publication.parts.topic, reason, None);
         }
         publication.gate = self.gate();
-        let mut matches = shard.routes.router.take_matches();
-        let matched = shard.routes.match_at_once(publication.parts.topic, &mut matches, &mut shard.core);
-        if matched == MatchExtent::All && matches.is_empty() {
+        let (extent, matches) = shard.routes.receivers(publication.parts.topic, &mut shard.core);
+        if extent == MatchExtent::All && matches.is_empty() {
             shard.core.counters.unmatched += 1;
         }
         if publication.audit.is_some() {
@@ -239,19 +224,11 @@ impl<'a> ClientPublish<'a> {
             let (connection, gate) = (Some(id), self.gate());
             Published { connection, gate, incoming, waits, qos, dead_letters: false }
         };
-        let routed = match matched {
-            MatchExtent::All => shard.routes.route_matched(
-                now,
-                publication,
-                &mut matches,
-                DeliveryTurns::Several,
-                &mut shard.core,
-            ),
-            large => Err(large),
-        };
-        let mut routed = match routed {
+        let turns = DeliveryTurns::Several;
+        let receivers = (extent, matches);
+        let mut routed = match shard.routes.route(now, publication, receivers, turns, &mut shard.core) {
             Ok(routed) => routed,
-            Err(extent) => {
+            Err((extent, matches)) => {
                 let origin = Published { dead_letters: shard.core.begin_for_dead_letters(), ..of() };
                 let origin = PublicationOrigin::Publisher(origin);
                 shard.fans.fan_out(publication, extent, matches, origin, &mut shard.core);
@@ -259,7 +236,6 @@ impl<'a> ClientPublish<'a> {
                 return Flow::Continue;
             }
         };
-        shard.routes.router.give_back_matches(matches);
         // For nearly every PUBLISH nothing was recorded, and no transaction has to be ended.
         if waits
             || publication.body.is_some()
@@ -274,13 +250,26 @@ impl<'a> ClientPublish<'a> {
         if !routed.full.is_empty() {
             shard.core.wait_for_peers(now, id, routed.full);
         }
-        // The deliveries may have ended the connection of the publisher.
-        let parted = shard.core.connections.get(id).is_none_or(|c| c.session != Some(session));
-        if parted {
-            return Flow::Closed;
+        self.answer_routed(shard, routed, refused)
+    }
+
+    /// Retains the message. Returns true if the acknowledgement waits for the commit of the change,
+    /// and the reason code for a 5.0 client whose message could not be retained.
+    fn retain(&self, shard: &mut Shard, publication: &mut Publication<'_>) -> (bool, Option<ReasonCode>) {
+        let ClientPublish { now, connection: id, session, .. } = *self;
+        let source = shard.core.retained_source(session);
+        let owner = shard.core.owner_of(session);
+        let retaining = shard.routes.retain(now, publication, source, owner, &mut shard.core);
+        match retaining.refused {
+            Some(cause) => self.note_refusal(shard, publication.parts.topic, cause),
+            None if publication.audit.is_some() => {
+                shard.core.recorder().add(now, StepKind::Retained, publication.audit, "");
+            }
+            None => {}
         }
-        self.answer_publisher(shard, routed, refused);
-        Flow::Continue
+        let is_informed = retaining.refused.is_some()
+            && shard.core.connections.get(id).is_some_and(|c| c.version().is_v5());
+        (retaining.waits, is_informed.then_some(ReasonCode::QUOTA_EXCEEDED))
     }
 
     /// Lets a PUBLISH continue in later turns. The end of the routing is one gate of its
@@ -289,9 +278,8 @@ impl<'a> ClientPublish<'a> {
     fn publish_on(&self, shard: &mut Shard, reason: Option<ReasonCode>, held: u32) {
         let ClientPublish { now, connection: id, publish, .. } = *self;
         if let Some(packet_id) = publish.packet_id {
-            self.change_receiver(shard, |receiver| {
-                receiver.wait(packet_id, publish.qos, Outcome::Unmatched, 1 + held, reason);
-                None
+            self.answer(&mut shard.core, |receiver| {
+                receiver.report(packet_id, publish.qos, Outcome::Unmatched, 1 + held, reason)
             });
         }
         if let Some(connection) = shard.core.connections.get_mut(id) {
@@ -299,29 +287,22 @@ impl<'a> ClientPublish<'a> {
         }
     }
 
-    /// Acknowledges a PUBLISH at once, or when all its gates have answered. `reason` replaces the
-    /// outcome in the acknowledgement.
+    /// Acknowledges a routed PUBLISH at once, or when all its gates have answered. `reason`
+    /// replaces the outcome in the acknowledgement.
     #[inline]
-    fn answer_publisher(&self, shard: &mut Shard, routed: Routed, reason: Option<ReasonCode>) {
-        // A call would cost a message of QoS 0 more than this.
-        if let Some(packet_id) = self.publish.packet_id {
-            self.answer_as(shard, packet_id, routed, reason);
+    fn answer_routed(&self, shard: &mut Shard, routed: Routed, reason: Option<ReasonCode>) -> Flow {
+        let ClientPublish { connection: id, session, publish, .. } = *self;
+        // The deliveries may have ended the connection of the publisher.
+        if shard.core.connections.get_mut(id).is_none_or(|c| c.session != Some(session)) {
+            return Flow::Closed;
         }
-    }
-
-    /// Does so for the PUBLISH with this Packet Identifier.
-    #[inline(never)]
-    fn answer_as(&self, shard: &mut Shard, packet_id: PacketId, routed: Routed, reason: Option<ReasonCode>) {
-        let ClientPublish { publish, .. } = *self;
-        let due = self.change_receiver(shard, |receiver| match (routed, reason) {
-            (Routed { gates: 0, .. }, Some(reason)) => receiver.refuse(packet_id, publish.qos, reason),
-            (Routed { gates: 0, outcome, .. }, None) => receiver.routed(packet_id, publish.qos, outcome),
-            (Routed { gates, outcome, .. }, reason) => {
-                receiver.wait(packet_id, publish.qos, outcome, gates, reason);
-                None
-            }
-        });
-        self.acknowledge(shard, due);
+        // A call would cost a message of QoS 0 more than this.
+        if let Some(packet_id) = publish.packet_id {
+            self.answer(&mut shard.core, |receiver| {
+                receiver.report(packet_id, publish.qos, routed.outcome, routed.gates, reason)
+            });
+        }
+        Flow::Continue
     }
 
     /// Records the Packet Identifier of a QoS 2 PUBLISH from a stored session, in the same batch as
@@ -335,39 +316,28 @@ impl<'a> ClientPublish<'a> {
         Some((row.key, packet_id))
     }
 
-    /// Applies `change` to the [`Receiver`] of the publisher's session, and returns the
-    /// acknowledgement that is due. Pauses a 3.x client that has too many unanswered PUBLISH
-    /// packets.
-    fn change_receiver(
-        &self,
-        shard: &mut Shard,
-        change: impl FnOnce(&mut Receiver) -> Option<Due>,
-    ) -> Option<Due> {
-        let ClientPublish { now, connection: id, session, .. } = *self;
-        let receiver = &mut shard.core.sessions.get_mut(session)?.session.receiver;
-        let due = change(receiver);
-        // A 5.0 client respects Receive Maximum. 3.x has no such limit, so the broker stops reading
-        // the client.
-        if due.is_none()
-            && receiver.owes_the_most()
-            && let Some(connection) = shard.core.connections.get_mut(id)
-            && !connection.version().is_v5()
-        {
-            connection.pause(Pause::Unanswered, now);
+    /// Applies `report` to the [`Receiver`] of the publisher's session, and writes the
+    /// acknowledgement that is due. Without one, pauses a 3.x client that has too many unanswered
+    /// PUBLISH packets. Not inlined: that would cost a message of QoS 0 a call of its caller.
+    #[inline(never)]
+    fn answer(&self, core: &mut Core, report: impl FnOnce(&mut Receiver) -> Option<Due>) {
+        let Core { connections, sessions, scratch, effects, counters, .. } = core;
+        let Some(entry) = sessions.get_mut(self.session) else { return };
+        let receiver = &mut entry.session.receiver;
+        let due = report(receiver);
+        let Some(connection) = connections.get_mut(self.connection) else { return };
+        if let Some(due) = due {
+            connection.begin_write(&mut scratch.pool);
+            Session::answer(due, &mut connection.wire, &mut counters.packets_sent);
+            // Without `end_write`: to count the bytes costs 20 instructions of each message, and an
+            // acknowledgement without a reason has four.
+            effects.unflushed += 4;
+            connection.mark_dirty(self.connection, &mut effects.dirty);
+        } else if receiver.owes_the_most() && !connection.version().is_v5() {
+            // A 5.0 client respects Receive Maximum. 3.x has no such limit, so the broker stops
+            // reading the client.
+            connection.pause(Pause::Unanswered, self.now);
         }
-        due
-    }
-
-    /// Writes an acknowledgement, if one is due.
-    fn acknowledge(&self, shard: &mut Shard, due: Option<Due>) {
-        let Core { connections, scratch, effects, counters, .. } = &mut shard.core;
-        let (Some(due), Some(connection)) = (due, connections.get_mut(self.connection)) else { return };
-        connection.begin_write(&mut scratch.pool);
-        Session::answer(due, &mut connection.wire, &mut counters.packets_sent);
-        // Without `end_write`: to count the bytes costs 20 instructions of each message, and an
-        // acknowledgement without a reason has four.
-        effects.unflushed += 4;
-        connection.mark_dirty(self.connection, &mut effects.dirty);
     }
 
     /// Answers a PUBLISH for which [`Self::refusal`] returned a reason. If its topic is one of the
@@ -448,8 +418,7 @@ impl<'a> ClientPublish<'a> {
         self.record_incoming(&shard.core);
         let gates = shard.core.durability.gate_publisher(self.gate(), None);
         let routed = Routed { outcome: Outcome::Taken, gates, full: ShardSet::EMPTY };
-        self.answer_publisher(shard, routed, None);
-        Flow::Continue
+        self.answer_routed(shard, routed, None)
     }
 
     /// Counts and keeps that the message is refused, or is not retained. `topic` is that of the
@@ -502,9 +471,7 @@ impl<'a> ClientPublish<'a> {
             shard.fail(now, id, violation);
             return Flow::Closed;
         }
-        let due =
-            self.change_receiver(shard, |receiver| receiver.decline(version, packet_id, publish.qos, reason));
-        self.acknowledge(shard, due);
+        self.answer(&mut shard.core, |receiver| receiver.decline(version, packet_id, publish.qos, reason));
         Flow::Continue
     }
 }
@@ -616,7 +583,10 @@ impl Published {
         routed: &Routed,
         core: &mut Core,
     ) -> u32 {
-        core.durability.end_transaction(publication, routed.outcome, self.incoming);
+        if let Some(transaction) = publication.transaction {
+            let outcome = publication.recorded_outcome(routed.outcome);
+            core.durability.end_transaction(transaction, outcome, self.incoming);
+        }
         // Every receiver refused the message, and no gate is left that could change this. So no
         // delivery of the message is stored. An acknowledgement with an error ends the use of the
         // Packet Identifier, so the identifier is not stored either. Its record is removed from the

@@ -8,7 +8,6 @@
 //! session SUBACK promises the retained messages, so SUBACK waits in the outbox until the last
 //! portion is committed.
 
-use crate::durability::session_records::record_delivery;
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::QoS;
@@ -182,7 +181,7 @@ impl RetainedDelivery {
             let mark = DeliveryMark::NONE.or_traced(message.audit());
             let mut delivery = Delivery { message, ids, qos, retain: true, mark, share: None, stored: None };
             if qos != QoS::AtMostOnce {
-                delivery.stored = record_delivery(session_entry.session.row(), &mut None, &delivery, None);
+                delivery.record(session_entry.session.row(), &mut None, None);
             }
             let head = session_entry.head();
             session_entry.session.sender.queue.or_create().append(delivery, head);

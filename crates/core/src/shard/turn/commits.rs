@@ -6,13 +6,10 @@ use crate::durability::read_requests::PageRequest;
 use crate::mqtt::outcome::Outcome;
 use crate::peers::peer_batch::ReportTo;
 use crate::persistence::records::{Lsn, ReadEntry};
-use crate::session::inbound::AckToken;
 use crate::shard::Shard;
-use crate::shard::clients::pause::Pause;
 use crate::shard::core::Core;
 use crate::shard::rules::access_change::QueueCheck;
 use crate::shard::turn::work::Job;
-use crate::slots::SessionId;
 use crate::time::Instant;
 
 impl Shard {
@@ -20,7 +17,11 @@ impl Shard {
     /// a peer.
     pub(crate) fn answer_gate(&mut self, now: Instant, gate: ReportTo, outcome: Outcome) {
         match gate {
-            ReportTo::Here { session, token } => answer_session(now, session, token, outcome, self),
+            ReportTo::Here { session, token } => {
+                if let Err((id, violation)) = self.core.answer(now, session, token, outcome) {
+                    self.fail(now, id, violation);
+                }
+            }
             ReportTo::OrphanedQueue => self.routes.orphaned_queue_answered(now, outcome, &mut self.core),
             ReportTo::Operator(number) => {
                 self.core.unanswered.answer(number, outcome, &mut self.core.effects);
@@ -54,26 +55,6 @@ impl Shard {
             let left = go_on_with_commit(now, self);
             self.work.later(left);
         }
-    }
-}
-
-/// Gives the outcome of one gate to the publisher's acknowledgement. Sends the acknowledgements
-/// that are due then.
-fn answer_session(now: Instant, session: SessionId, token: AckToken, outcome: Outcome, shard: &mut Shard) {
-    let Some(mut client) = shard.core.client_of(session) else {
-        // Without a connection, due acknowledgements are discarded. The client sends its
-        // PUBLISH again when it returns.
-        if let Some(entry) = shard.core.sessions.get_mut(session) {
-            entry.session.receiver.answer(token, outcome);
-            while entry.session.receiver.next_due().is_some() {}
-        }
-        return;
-    };
-    let id = client.id;
-    match client.answer(token, outcome) {
-        Err(violation) => shard.fail(now, id, violation),
-        Ok(true) => shard.core.unpause(now, id, Pause::Unanswered),
-        Ok(false) => {}
     }
 }
 

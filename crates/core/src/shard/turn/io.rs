@@ -39,7 +39,7 @@ use crate::shard::clients::connection::{Leaves, Phase};
 use crate::shard::clients::follow_up::{go_on_sending, go_on_with_due, outbox_has_room};
 use crate::shard::clients::pause::Pause;
 use crate::shard::core::Core;
-use crate::shard::delivery::fans::{Fans, PublicationOrigin};
+use crate::shard::delivery::fans::PublicationOrigin;
 use crate::shard::delivery::own_messages::{keep_last_disconnect, publish_dead_letters};
 use crate::shard::features::hold;
 use crate::shard::features::unanswered::PublicationAnswer;
@@ -155,6 +155,28 @@ impl Shard {
         }
         self.flush(now, io);
         self.has_work()
+    }
+
+    /// Returns true if the turn left something for the driver to do.
+    pub fn has_work(&self) -> bool {
+        !self.core.effects.is_empty()
+            || !self.core.turn.after_deliveries.is_empty()
+            || self.has_jobs()
+            || !self.core.dead_letters.is_empty()
+            || self.routes.orphaned_queues.is_nudged()
+            || self.core.peers.has_outgoing()
+            || self.core.durability.write_buffer().is_some_and(|l| l.is_due())
+    }
+
+    /// Returns true if a flush or a job is left: for a driver that runs turns until all work is
+    /// done.
+    pub fn is_unfinished(&self) -> bool {
+        !self.core.effects.dirty.is_empty() || self.has_jobs()
+    }
+
+    /// Returns true if work continues in a later turn. The sockets are polled first.
+    pub fn has_jobs(&self) -> bool {
+        !self.work.is_empty() || self.fans.any()
     }
 
     /// Takes in bytes that a socket had, and flushes whenever much waits to be written. Never
@@ -282,12 +304,6 @@ fn release_for_flush(now: Instant, shard: &mut Shard) {
     shard.core.effects.unflushed = 0;
 }
 
-/// Returns true if neither a batch nor a peer batch may be sealed, because a publication that
-/// is committed as a whole continues in a later turn.
-fn blocks_seals(fans: &Fans, core: &Core) -> bool {
-    fans.blocks_seals() || core.dead_letters_block_seals()
-}
-
 /// Writes each dirty connection once, in order, until the turn is over. At least one connection
 /// is written, so that jobs of many full turns do not stop all writes. The list is taken out
 /// meanwhile and put back, so that it is allocated once.
@@ -311,52 +327,43 @@ fn flush_dirty(now: Instant, shard: &mut Shard, io: &mut impl Io) {
     }
 }
 
-/// Sends the batch for the store, then seals one batch for each peer that waits for one, and sends
-/// them: a part of a transaction never comes before the transaction begins.
+/// Sends the store the records since the last call, and the requests to read back. Then sends one
+/// batch to each peer that waits for one: a part of a transaction never comes before the
+/// transaction begins.
 fn send_batches(now: Instant, shard: &mut Shard, io: &mut impl Io) {
-    if shard.core.durability.is_on() {
-        send_to_store(now, shard, io);
+    let is_stored = shard.core.durability.is_on();
+    if is_stored {
+        if std::mem::take(&mut shard.core.effects.retained) {
+            let mut retained = shard.core.shared.retained();
+            let changes = retained.take_changes();
+            io.store_retained(changes);
+        }
+        // Drops since the flush began: a dead letter is in the batch in which its message ends.
+        publish_dead_letters(now, shard);
     }
-    if blocks_seals(&shard.fans, &shard.core) {
+    let Core { dead_letters, durability, effects, peers, shared, .. } = &mut shard.core;
+    // A publication that is committed as a whole continues in a later turn.
+    if shard.fans.blocks_seals() || is_stored && !dead_letters.is_empty() {
         // The batches grow from turn to turn.
-        shard.core.peers.account();
+        peers.account();
     } else {
-        shard.core.peers.seal(&mut shard.core.effects.peer_batches);
+        let is_full = shared.is_store_full();
+        let time = if is_full { SealTime::AtOnce } else { SealTime::AfterLastCommit };
+        if let Some(batch) = durability.seal(time) {
+            io.commit(batch);
+        }
+        peers.seal(&mut effects.peer_batches);
     }
+    effects.reads.pages.drain(..).for_each(|request| io.read_page(request));
+    effects.reads.delayed.drain(..).for_each(|request| io.read_delayed(request));
     // Before the peer batches: the collector knows a message before a peer delivers it.
-    if !shard.core.effects.trace.is_empty() {
-        let mut steps = std::mem::take(&mut shard.core.effects.trace);
+    if !effects.trace.is_empty() {
+        let mut steps = std::mem::take(&mut effects.trace);
         // A drop has no time until here.
         steps.steps.iter_mut().filter(|step| step.at.is_never()).for_each(|step| step.at = now);
         io.trace(steps);
     }
-    shard.core.effects.peer_batches.drain(..).for_each(|(to, batch)| io.send_to_peer(to, batch));
-}
-
-/// Sends the store the records since the last call, and the requests to read back.
-fn send_to_store(now: Instant, shard: &mut Shard, io: &mut impl Io) {
-    if std::mem::take(&mut shard.core.effects.retained) {
-        let mut retained = shard.core.shared.retained();
-        let changes = retained.take_changes();
-        io.store_retained(changes);
-    }
-    if let Some(batch) = seal_batch(now, shard) {
-        io.commit(batch);
-    }
-    shard.core.effects.reads.pages.drain(..).for_each(|request| io.read_page(request));
-    shard.core.effects.reads.delayed.drain(..).for_each(|request| io.read_delayed(request));
-}
-
-/// Seals the batch of new records, if it has to be committed.
-fn seal_batch(now: Instant, shard: &mut Shard) -> Option<Batch> {
-    // Drops since the flush began: a dead letter is in the batch in which its message ends.
-    publish_dead_letters(now, shard);
-    if blocks_seals(&shard.fans, &shard.core) {
-        return None;
-    }
-    let is_full = shard.core.shared.is_store_full();
-    let time = if is_full { SealTime::AtOnce } else { SealTime::AfterLastCommit };
-    shard.core.durability.seal(time)
+    effects.peer_batches.drain(..).for_each(|(to, batch)| io.send_to_peer(to, batch));
 }
 
 /// Sends the effects that concern neither the store nor the peers. Nearly always there was only
@@ -381,10 +388,7 @@ fn flushed(now: Instant, id: ConnectionId, written: Written, shard: &mut Shard) 
     let Some(connection) = shard.core.connections.get_mut(id) else { return Flushed::Gone };
     connection.dirty = false;
     let has_steps = connection.wire.has_steps();
-    let drained = connection.wire.outbox.reset_if_drained();
-    if drained {
-        shard.core.scratch.pool.give_back(connection.wire.outbox.reclaim());
-    }
+    let drained = connection.wire.outbox.end_flush(&mut shard.core.scratch.pool);
     if pending > 0 {
         // The socket has not taken the sealed bytes, so nothing more is sealed.
         if progressed || connection.blocked.is_never() {
