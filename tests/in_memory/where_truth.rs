@@ -10,7 +10,8 @@ use crate::client::{V5, connect, encoded, enter, publication, publish, send, sub
 use crate::driver::{self, LinkId, MemoryDriver};
 use crate::memory_store::Memory;
 use crate::rng::Rng;
-use homing::events::refusals::RefusedKind;
+use homing::events::refusals::{Refusal, RefusedKind};
+use homing::mqtt::charge::Charge;
 use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish,
     PublishProperties, QoS, ReasonCode, Subscribe, SubscribeFilter, SubscriptionOptions,
@@ -35,6 +36,7 @@ use homing::store::coalesce::CommitGroup;
 use homing::store::view::look;
 use homing::store::{Store, StoreReader};
 use std::ops::Bound;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const SHARDS: u8 = 2;
@@ -108,6 +110,9 @@ const HABITS: [Habit; 12] = [
 /// The receiver that is late.
 const LATE: usize = 6;
 
+/// The receiver whose session is ended.
+const ENDED: usize = 7;
+
 /// The resends to the forgetful client.
 const ATTEMPTS: u16 = 2;
 
@@ -135,6 +140,8 @@ struct World {
     messages: Vec<(usize, Truth)>,
     /// How often the receiver got each message.
     received: Vec<u16>,
+    /// The topics of messages that the broker refused for reasons that are nobody's queue.
+    refused: Vec<(String, DropReason)>,
     policy: QueuePolicy,
     /// Messages in flight that a blocked socket holds.
     held_by_network: usize,
@@ -185,6 +192,7 @@ impl World {
             again: 0,
             messages: Vec::new(),
             received: Vec::new(),
+            refused: Vec::new(),
             policy,
             held_by_network: 0,
         };
@@ -320,14 +328,7 @@ impl World {
             properties: PublishProperties { message_expiry, ..Default::default() },
             ..publication(&topic, &payload)
         };
-        self.driver.send(self.publisher, &encoded(&Packet::Publish(publish), V5));
-        let mut answer = None;
-        take_packets(&mut self.driver, self.publisher, V5, |packet| {
-            if let Packet::Puback(Acknowledgement { reason, .. }) = packet {
-                answer = Some(reason);
-            }
-        });
-        let answer = answer.expect("an answer");
+        let answer = self.answer_to(publish);
         if answer == ReasonCode::QUOTA_EXCEEDED {
             let is_at_most_once = habit == Habit::AtMostOnce;
             let cause = if is_at_most_once { DropReason::OutboxFull } else { DropReason::QueueRefused };
@@ -337,6 +338,61 @@ impl World {
         match habit {
             Habit::Quick | Habit::Refuses | Habit::Small => self.acknowledge(receiver, 10),
             _ => drop(self.take(receiver)),
+        }
+    }
+
+    /// Returns the reason code of the PUBACK.
+    fn answer_to(&mut self, publish: Publish<'_>) -> ReasonCode {
+        self.driver.send(self.publisher, &encoded(&Packet::Publish(publish), V5));
+        let mut answer = None;
+        take_packets(&mut self.driver, self.publisher, V5, |packet| {
+            if let Packet::Puback(Acknowledgement { reason, .. }) = packet {
+                answer = Some(reason);
+            }
+        });
+        answer.expect("an answer")
+    }
+
+    /// Publishes to a topic, and expects that the broker refuses the message for this reason.
+    fn refuse(&mut self, topic: &str, retain: bool, cause: DropReason) -> bool {
+        let (qos, packet_id) = (QoS::AtLeastOnce, PacketId::new(1));
+        let answer = self.answer_to(Publish { qos, packet_id, retain, ..publication(topic, b"x") });
+        let is_refused = answer.is_error();
+        if is_refused {
+            self.refused.push((topic.to_owned(), cause));
+        }
+        is_refused
+    }
+
+    /// One message is refused for each reason that no receiver has.
+    fn refuse_some(&mut self) {
+        let deep = format!("deep{}", "/1".repeat(16));
+        assert!(self.refuse("$SYS/x", false, DropReason::ReservedTopic));
+        assert!(self.refuse(&deep, false, DropReason::TopicTooDeep));
+        assert!(self.refuse("$delayed/4000000000/late", false, DropReason::DelayedFull));
+        let is_full = |n| self.refuse(&format!("kept/{n}"), true, DropReason::RetainedFull);
+        assert!((0..60).any(is_full), "the retained messages have a bound");
+        // The receiver's session is stored.
+        let stored = |what| format!("r{ENDED}/{what}");
+        self.driver.shared.store_full.store(true, Ordering::Relaxed);
+        assert!(self.refuse(&stored("disk"), false, DropReason::StoreFull));
+        self.driver.shared.store_full.store(false, Ordering::Relaxed);
+        let _held = Charge::new(1 << 20);
+        self.driver.shared.budget.limit(1);
+        assert!(self.refuse(&stored("memory"), false, DropReason::MemoryBudget));
+        self.driver.shared.budget.limit(u64::MAX);
+    }
+
+    /// Asks where each of these messages is, and compares the cause.
+    fn check_refused(&self) {
+        for (topic, cause) in &self.refused {
+            let wanted = Wanted { topic: WantedTopic::read(topic).ok(), ..Wanted::default() };
+            let found = self.ask(&Query::Dropped { wanted, most: 256 }, |answer| match answer {
+                QueryAnswer::Dropped(found) => found.refused,
+                _ => panic!("no refusals"),
+            });
+            let is_own = |one: &&Refusal| one.topic.to_string() == *topic && one.cause == cause.name();
+            assert_eq!(found.iter().filter(is_own).count(), 1, "{topic} is {cause:?}, {found:?}");
         }
     }
 
@@ -390,7 +446,7 @@ impl World {
         self.take(receiver);
     }
 
-    /// The shards keep house, and pages come.
+    /// The shards keep house, and read the topics of messages that were dropped in the store.
     fn keep_house(&mut self) {
         self.driver.advance(Duration::ZERO);
         self.driver.read_pages();
@@ -417,6 +473,7 @@ impl World {
     /// some of its messages unreadable, a socket takes bytes again, and a session ends.
     fn end_some(&mut self) {
         self.driver.advance(Duration::from_secs(10));
+        self.refuse_some();
         let at = |wanted: Habit| HABITS.iter().position(|habit| *habit == wanted).expect("one");
         self.take(at(Habit::Forgetful));
         let mut sent = self.of(at(Habit::Forgetful), Truth::Sent);
@@ -439,13 +496,12 @@ impl World {
         self.take(at_most_once);
         let lost = self.of(at_most_once, Truth::Unread);
         self.all_are(lost, DropReason::OutboxFull);
-        let ended = at(Habit::Ended);
-        let client = SessionName::Client(self.receivers[ended].name.as_str().into());
-        let (now, shard) = (self.driver.now, self.shard_of(ended));
+        let client = SessionName::Client(self.receivers[ENDED].name.as_str().into());
+        let (now, shard) = (self.driver.now, self.shard_of(ENDED));
         let command = OperatorCommand { client, action: OperatorAction::EndSession };
         command.carry_out(now, SocketView::default(), &mut self.driver.shards[shard]);
         self.driver.settle();
-        let waiting = self.of(ended, Truth::Waiting);
+        let waiting = self.of(ENDED, Truth::Waiting);
         self.all_are(waiting, DropReason::SessionEnded);
         self.keep_house();
     }
@@ -556,7 +612,6 @@ impl World {
             let of_topic = dropped.iter().filter(|drop| drop.topic.to_string() == topic);
             of_topic.map(|drop| drop.cause).collect()
         };
-        // Drops of messages that the store alone had do not know their topics. They fit any.
         let (drops, unknown) = (causes_on(&topic), causes_on(""));
         let filter = LetterFilter { topic: Some(topic.as_str().into()), ..LetterFilter::default() };
         let letters = self.ask(&Query::Letters { before: None, most: 256, filter }, |answer| match answer {
@@ -596,10 +651,14 @@ impl World {
             Truth::Dropped(cause @ DropReason::Unreadable) => {
                 found == (0, &[], 0, 0) && unknown.contains(&cause)
             }
+            // A message that only the store had leaves a full queue without its topic.
+            Truth::Dropped(cause @ DropReason::QueueOverflow) => {
+                let drop: &[DropReason] = if drops.is_empty() { &[] } else { &[cause] };
+                found == (0, drop, 0, 0) && (!drop.is_empty() || unknown.contains(&cause))
+            }
             Truth::Dropped(cause) => {
                 let is_letter = matches!(cause, DropReason::NegativelyAcknowledged | DropReason::Exhausted);
-                let drop: &[DropReason] = if unknown.contains(&cause) { &drops[..] } else { &[cause] };
-                found == (0, drop, usize::from(is_letter), 0)
+                found == (0, &[cause], usize::from(is_letter), 0)
             }
         };
         let habit = HABITS[receiver];
@@ -640,24 +699,16 @@ fn where_says_of_each_of_a_thousand_messages_what_has_become_of_it() {
         world.end_some();
         world.write();
         (0..world.messages.len()).for_each(|message| world.check(message));
+        world.check_refused();
         held_by_network += world.held_by_network;
         seen.extend(world.messages.iter().map(|(_, truth)| *truth));
+        seen.extend(world.refused.iter().map(|(_, cause)| Truth::Dropped(*cause)));
     }
     let kinds =
         [Truth::Sent, Truth::Waiting, Truth::Unread, Truth::Acknowledged, Truth::Delayed, Truth::Denied];
-    let causes = [
-        DropReason::QueueRefused,
-        DropReason::QueueOverflow,
-        DropReason::Expired,
-        DropReason::Exhausted,
-        DropReason::Unreadable,
-        DropReason::OutboxFull,
-        DropReason::TooLarge,
-        DropReason::SessionEnded,
-        DropReason::NegativelyAcknowledged,
-        DropReason::Skipped,
-    ];
-    let causes = causes.into_iter().map(Truth::Dropped);
+    // Who parked a message and who was forbidden one is in `kinds`.
+    let is_own_kind = |cause: &DropReason| matches!(cause, DropReason::Parked | DropReason::NotAuthorized);
+    let causes = DropReason::ALL.into_iter().filter(|cause| !is_own_kind(cause)).map(Truth::Dropped);
     for truth in kinds.into_iter().chain([Truth::Parked]).chain(causes) {
         assert!(seen.contains(&truth), "no message is {truth:?}");
     }

@@ -7,6 +7,7 @@ use crate::store::HEARTBEAT_MS;
 use crate::topics::is_share;
 use crate::trace::trace;
 use crate::world::{Event, World};
+use homing::mqtt::message::Message;
 use homing::mqtt::packet::QoS;
 use homing::persistence::records::EntryNumber;
 use homing::session::outbound::queue::QueuePolicy;
@@ -83,11 +84,14 @@ impl World {
 }
 
 /// What a session has in flight was sent in the order of its deliveries, and before all that is in
-/// its queue: whatever of it is kept, it is sent in that order again.
+/// its queue: whatever of it is kept, it is sent in that order again. The rows of an expired message
+/// may stay until its topic was read. It is not sent any more.
 fn check_order_kept(image: &Image, client: &str) -> Result<(), String> {
     let Some(session) = image.session(client) else { return Ok(()) };
-    let mut entries: Vec<_> =
-        image.entries(session.key).map(|(e, _)| (e.number, e.flight.map(|f| f.running))).collect();
+    let may_expire = |message: &Message| !message.header().expires.is_never();
+    let entries = image.entries(session.key);
+    let entries = entries.filter(|(e, message)| e.flight.is_some() || !message.is_some_and(may_expire));
+    let mut entries: Vec<_> = entries.map(|(e, _)| (e.number, e.flight.map(|f| f.running))).collect();
     entries.sort();
     let place = |(_, running): &(EntryNumber, Option<u64>)| running.unwrap_or(u64::MAX);
     match entries.windows(2).find(|pair| place(&pair[0]) > place(&pair[1])) {

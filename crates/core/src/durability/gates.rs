@@ -25,7 +25,7 @@ use crate::persistence::write_buffer::{GateNumber, SealTime, WriteBuffer};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::sender::Sender;
 use crate::session::policy::SendPolicy;
-use crate::slots::{ConnectionId, SessionId};
+use crate::slots::{ConnectionId, NoSession, SessionId};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
@@ -104,6 +104,13 @@ pub(crate) enum Opened {
     ReportTo(Waits),
 }
 
+impl Drop for Stored {
+    /// The rows of dropped messages lead back to the write buffer, so it would never end.
+    fn drop(&mut self) {
+        self.write_buffer.give_up_unread();
+    }
+}
+
 impl Durability {
     /// Turns the store on: sessions that outlive their connections are stored from now on.
     /// `next_number` is above every number that the store has seen.
@@ -153,6 +160,7 @@ impl Durability {
         self.stopping = true;
         if let Some(write_buffer) = self.write_buffer() {
             write_buffer.set_seal_time(SealTime::AtOnce);
+            write_buffer.give_up_unread();
         }
     }
 
@@ -340,6 +348,24 @@ impl Durability {
         match stored.write_buffer.pending() {
             Some(lsn) => stored.pages.push_back((lsn, request)),
             None => reads.pages.push(request),
+        }
+    }
+
+    /// Requests the topics of dropped messages that are in the store alone. Gives them up if memory or
+    /// disk is short, because their rows take both, or if the broker stops.
+    pub(crate) fn read_topics(&mut self, is_short: bool, reads: &mut ReadRequests) {
+        let Some(write_buffer) = self.write_buffer() else { return };
+        if is_short || self.stopping {
+            write_buffer.give_up_unread();
+        } else if let Some(wanted) = write_buffer.begin_unread_page() {
+            self.read_back(PageRequest { session: NoSession::Drops.id(), wanted }, reads);
+        }
+    }
+
+    /// Notes that the topics came.
+    pub(crate) fn topics_came(&self) {
+        if let Some(write_buffer) = self.write_buffer() {
+            write_buffer.end_unread_page();
         }
     }
 

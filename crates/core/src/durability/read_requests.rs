@@ -13,10 +13,10 @@ pub struct ReadRequests {
     pub delayed: Vec<DelayedRequest>,
 }
 
-/// A request for entries of a session's queue.
+/// A request for entries of a session's queue, or for those that queues have dropped.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PageRequest {
-    /// The session.
+    /// The session, or a reader that is none.
     pub session: SessionId,
     /// The entries, in the order of the queue, with their bodies.
     pub wanted: Vec<(EntryNumber, BodyNumber)>,

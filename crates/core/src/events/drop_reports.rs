@@ -7,6 +7,7 @@
 use crate::events::client_events::{ClientEvent, Occurrence};
 use crate::events::recent_drops::RecentDrops;
 use crate::mqtt::keyed::Keyed;
+use crate::persistence::records::ReadEntry;
 use crate::session::drops::{Counts, DropReason, Dropped, ReceiverState};
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::time::Instant;
@@ -68,6 +69,11 @@ impl DropReports {
     pub(crate) fn note(&mut self, client_id: &str, dropped: &Dropped) {
         self.recent.note(client_id, dropped);
         self.count(client_id, dropped.cause);
+    }
+
+    /// Adds the topics that the store had of dropped messages.
+    pub(crate) fn topics_came(&mut self, read: &[ReadEntry]) {
+        read.iter().for_each(|read| self.recent.topic_came(read));
     }
 
     fn count(&mut self, client_id: &str, cause: DropReason) {

@@ -1,6 +1,7 @@
 //! The last dropped messages of one shard, for operators. Written on the way of a drop only.
 
 use crate::mqtt::excerpt::Excerpt;
+use crate::persistence::records::{EntryNumber, ReadEntry};
 use crate::session::drops::{DropReason, Dropped, TOPIC};
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -21,12 +22,14 @@ pub struct RecentDrop {
     /// The publisher's Client Identifier; empty if it is not known. Messages keep it only if a
     /// redelivery policy asks for dead letters.
     pub publisher: Excerpt,
-    /// The Topic Name; empty if the message was in the store alone.
+    /// The Topic Name; empty if the message was in the store alone, and was not read from there.
     pub topic: Excerpt,
     /// The reason.
     pub cause: DropReason,
     /// The number of transmissions.
     pub transmissions: u16,
+    /// The number under which the topic will come from the store.
+    unread: Option<EntryNumber>,
 }
 
 /// The last drops, the newest last. Not charged: 0.3 MiB at most.
@@ -56,7 +59,18 @@ impl RecentDrops {
             topic: dropped.topic.clone().unwrap_or_else(known),
             cause: dropped.cause,
             transmissions: dropped.sent.times,
+            unread: dropped.unread,
         });
+    }
+
+    /// Adds what the store had of a message. Costs a pass over the drops: a microsecond.
+    pub(super) fn topic_came(&mut self, read: &ReadEntry) {
+        let Some(drop) = self.drops.iter_mut().rev().find(|drop| drop.unread == Some(read.number)) else {
+            return;
+        };
+        drop.unread = None;
+        drop.topic = Excerpt::of(read.message.topic(), TEXT);
+        drop.publisher = Excerpt::of(read.message.publisher(), TEXT);
     }
 
     /// Iterates over the drops, the newest first.

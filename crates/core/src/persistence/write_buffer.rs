@@ -15,8 +15,11 @@ use crate::mqtt::packet::PacketId;
 use crate::persistence::letter::LetterNumber;
 use crate::persistence::open_batch::{OpenBatch, RecordPlace};
 use crate::persistence::records::{
-    Batch, DelayedNumber, EntryNumber, Flight, Lsn, Record, SessionKey, StoredDelayed, TransactionNumber,
+    Batch, BodyNumber, DelayedNumber, EntryNumber, Flight, Lsn, Record, SessionKey, StoredDelayed,
+    TransactionNumber,
 };
+use crate::persistence::rows::PagedOut;
+use crate::persistence::unread_drops::UnreadDrops;
 use crate::time::Instant;
 use foldhash::fast::RandomState;
 use std::cell::{Cell, RefCell};
@@ -52,6 +55,8 @@ pub struct WriteBuffer {
     /// Bytes in the store of all sealed batches that are not committed, and of each such batch.
     sealed_bytes: Cell<u64>,
     sealed: RefCell<VecDeque<(Lsn, u64)>>,
+    /// Each row leads back to this buffer, so the shard gives all up before it ends.
+    unread: RefCell<UnreadDrops>,
 }
 
 /// The time at which a batch is sealed.
@@ -81,6 +86,7 @@ impl WriteBuffer {
             hasher: RandomState::default(),
             sealed_bytes: Cell::new(0),
             sealed: RefCell::default(),
+            unread: RefCell::default(),
         })
     }
 
@@ -128,6 +134,28 @@ impl WriteBuffer {
         let before = Some(place.get()).filter(|place| place.lsn == lsn).map(|place| place.at);
         let at = self.open.borrow_mut().put_session(before, record);
         place.set(RecordPlace { lsn, at, part: 0 });
+    }
+
+    /// Keeps the rows of a dropped message until its topic was read. Returns the rows if there is no
+    /// room.
+    pub(super) fn keep_until_read(&self, dropped: PagedOut) -> Option<PagedOut> {
+        self.unread.borrow_mut().keep(dropped)
+    }
+
+    /// Begins to read the topics of a page of dropped messages. Returns the places of their rows, or
+    /// `None` if there is nothing to read or the last page has not come.
+    pub fn begin_unread_page(&self) -> Option<Vec<(EntryNumber, BodyNumber)>> {
+        self.unread.borrow_mut().begin_page()
+    }
+
+    /// Records that the page was read. Its rows end.
+    pub fn end_unread_page(&self) {
+        let _ends = self.unread.borrow_mut().end_page();
+    }
+
+    /// Ends the rows of all dropped messages whose topics were not read.
+    pub fn give_up_unread(&self) {
+        let _ends = self.unread.take();
     }
 
     /// Counts bytes that are committed with this batch but are not in it: retained messages.

@@ -4,6 +4,8 @@ use crate::mqtt::excerpt::Excerpt;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::ReasonCode;
 use crate::named_enum::named_enum;
+use crate::persistence::records::EntryNumber;
+use crate::persistence::rows::PagedOut;
 use crate::session::objectives::mark::DeliveryMark;
 use crate::time::Instant;
 
@@ -154,6 +156,8 @@ pub struct Dropped {
     pub message: Option<Message>,
     /// The first [`TOPIC`] characters of the topic, where it is known without the message.
     pub topic: Option<Excerpt>,
+    /// The number under which the topic will come from the store, if the message is there alone.
+    pub unread: Option<EntryNumber>,
     /// The transmissions to this session.
     pub sent: Sent,
     /// The negative reason code of the receiver, if the receiver sent one.
@@ -182,7 +186,15 @@ impl Dropped {
     /// Creates the drop of a message without transmissions. `message` is `None` if its body is not
     /// in memory.
     pub fn new(cause: DropReason, message: Option<Message>) -> Dropped {
-        Dropped { cause, message, topic: None, sent: Sent::default(), code: None, mark: DeliveryMark::NONE }
+        let (sent, mark) = (Sent::default(), DeliveryMark::NONE);
+        Dropped { cause, message, topic: None, unread: None, sent, code: None, mark }
+    }
+
+    /// Creates the drop of a message that is in the store alone, whose rows may stay until its topic
+    /// was read. If the broker ends meanwhile, the message must not be sent after its start: it has
+    /// expired, or its session has ended.
+    pub fn paged_out(cause: DropReason, rows: PagedOut) -> Dropped {
+        Dropped { unread: rows.end_when_read(), ..Dropped::new(cause, None) }
     }
 
     /// Adds the topic of a message that is not made for the drop alone.

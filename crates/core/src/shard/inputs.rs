@@ -333,7 +333,8 @@ fn authenticated(now: Instant, id: ConnectionId, decision: AuthDecision, shard: 
 }
 
 /// Drops data that is expired or above a bound, asks for orphaned queues, reads delayed
-/// messages ahead, reports drops, recounts the gauges, and registers the next time.
+/// messages ahead, reports drops and reads their topics, recounts the gauges, and registers the next
+/// time.
 fn housekeeping(now: Instant, next: Instant, shard: &mut Shard) {
     const EXPIRED_AT_ONCE: usize = 1_000;
     shard.core.counters.objectives.advance(now);
@@ -341,7 +342,8 @@ fn housekeeping(now: Instant, next: Instant, shard: &mut Shard) {
     shard.routes.ask_for_orphaned_queues(now, &mut shard.core);
     letter_keeping::drop_oldest(&mut shard.core);
     let next_number = shard.core.durability.write_buffer().map(|buffer| buffer.upcoming_number());
-    let Core { here, shared, counters, effects, figures, sessions, connections, .. } = &mut shard.core;
+    let Core { here, shared, counters, effects, figures, sessions, connections, durability, .. } =
+        &mut shard.core;
     figures.recount(now, next_number, sessions, connections);
     if here.0 == 0 {
         let gone = shared.retained().expire(now, EXPIRED_AT_ONCE);
@@ -356,4 +358,6 @@ fn housekeeping(now: Instant, next: Instant, shard: &mut Shard) {
         generation: 0,
         deadline: next,
     });
+    let is_short = shared.budget.is_nearly_exceeded() || shared.is_store_full();
+    durability.read_topics(is_short, &mut effects.reads);
 }

@@ -59,6 +59,25 @@ pub type ConnectionId = Id<OfConnection>;
 /// The id of one session of a shard, and of no later session in its slot.
 pub type SessionId = Id<OfSession>;
 
+/// The readers of stored entries that are no sessions. Each has an id of its own, so that the page
+/// of one never comes to another. No shard has so many sessions that one has the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoSession {
+    /// The orphaned queue of messages that no member of their group had room for.
+    RefusedByAll,
+    /// The orphaned queue of messages that were left before the start.
+    BeforeTheStart,
+    /// The topics of messages that queues have dropped.
+    Drops,
+}
+
+impl NoSession {
+    /// Returns the id in place of a session's.
+    pub(crate) const fn id(self) -> SessionId {
+        Id::new(u32::MAX, self as u32)
+    }
+}
+
 /// Values in slots. Each value has an allocation of its own, so that growth copies pointers and not
 /// values.
 #[derive(Debug)]

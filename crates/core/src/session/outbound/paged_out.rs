@@ -184,9 +184,8 @@ impl PagedOutEntries {
             let ids = self.ids / left.max(1);
             self.ids -= ids;
             left -= 1;
-            // Without its message, which is in the store alone.
-            drops.lose(Dropped::new(DropReason::Expired, None));
             bytes += entry.size() + ids;
+            drops.lose(Dropped::paged_out(DropReason::Expired, entry));
         }
         (dropped, bytes)
     }

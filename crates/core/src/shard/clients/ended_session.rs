@@ -181,9 +181,9 @@ impl EndedSession {
     /// orphaned queue and returns false.
     fn hand_on_unread(&mut self, now: Instant, shard: &mut Shard) -> bool {
         let reads = self.sender.queue.has_shared_unread() || self.redelivery.keep_what_waits();
-        if !reads && let Some(_ends) = self.sender.queue.get_mut().and_then(Queue::pop_unread) {
+        if !reads && let Some(rows) = self.sender.queue.get_mut().and_then(Queue::pop_unread) {
             shard.core.turn.spend(2);
-            self.report_drop(Dropped::new(DropReason::SessionEnded, None), &mut shard.core);
+            self.report_drop(Dropped::paged_out(DropReason::SessionEnded, rows), &mut shard.core);
             return true;
         }
         let paged_out = std::mem::take(&mut self.paged_out);

@@ -10,6 +10,7 @@ use crate::shard::Shard;
 use crate::shard::core::Core;
 use crate::shard::rules::access_change::QueueCheck;
 use crate::shard::turn::work::Job;
+use crate::slots::NoSession;
 use crate::time::Instant;
 
 impl Shard {
@@ -115,7 +116,11 @@ pub(crate) fn take_page(now: Instant, request: &PageRequest, read: Vec<ReadEntry
 
 /// Puts the messages of a page into their queue, and sends as many as the window takes.
 fn take_in_page(now: Instant, request: &PageRequest, read: Vec<ReadEntry>, shard: &mut Shard) {
-    let Core { sessions, counters, .. } = &mut shard.core;
+    let Core { sessions, counters, figures, durability, .. } = &mut shard.core;
+    if request.session == NoSession::Drops.id() {
+        figures.drops.topics_came(&read);
+        return durability.topics_came();
+    }
     let Some(session_entry) = sessions.get_mut(request.session) else {
         return shard.routes.take_page_of_orphaned_queue(now, request, read, &mut shard.core);
     };

@@ -38,14 +38,14 @@ use crate::persistence::rows::{NewDelivery, PagedOut};
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::core::Core;
 use crate::shard::share::{PeerOffers, WantedRoom};
-use crate::slots::{Id, SessionId};
+use crate::slots::{NoSession, SessionId};
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The session of queues whose messages no member of their group had room for. Some of these
-/// messages were never offered. No session has this slot.
-const REFUSED_BY_ALL: SessionId = Id::new(u32::MAX, u32::MAX - 1);
+/// messages were never offered.
+const REFUSED_BY_ALL: SessionId = NoSession::RefusedByAll.id();
 
 /// Maximum number of orphaned queues that one turn looks at.
 const LOOKED_AT: usize = 64;

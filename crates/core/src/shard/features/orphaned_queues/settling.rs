@@ -16,14 +16,13 @@ use crate::shard::clients::ended_session::EndedSession;
 use crate::shard::core::Core;
 use crate::shard::share::{PeerOffers, SharedDelivery, WantedRoom};
 use crate::shard::subscriptions::routes::Routes;
-use crate::slots::{Id, SessionId};
+use crate::slots::{NoSession, SessionId};
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The session of the queue whose messages were left before the broker started. No session has this
-/// slot.
-const BEFORE_THE_START: SessionId = Id::new(u32::MAX, u32::MAX);
+/// The session of the queue whose messages were left before the broker started.
+const BEFORE_THE_START: SessionId = NoSession::BeforeTheStart.id();
 
 /// Maximum number of messages in memory that one turn offers from one queue.
 const OFFERED_AT_ONCE: usize = 256;

@@ -14,7 +14,7 @@ fn share() -> Arc<Box<str>> {
 }
 
 fn session(slot: u32) -> SessionId {
-    Id::new(slot, 0)
+    SessionId::new(slot, 0)
 }
 
 /// Adds a message in memory to the queue of a session, at the end.
