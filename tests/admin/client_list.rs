@@ -69,6 +69,35 @@ fn clients_come_in_one_order_over_all_threads_and_pages_with_their_number() {
 }
 
 #[test]
+fn each_client_has_its_messages_and_bytes_in_and_out_and_the_list_is_sorted_by_them() {
+    let broker = Administered::start_with(&["--ephemeral"]);
+    let connect = |name| RawClient::connect(broker.mqtt, &Connect::new(Version::V5, name));
+    let (mut receiver, mut one, mut three) = (connect("receiver"), connect("one"), connect("three"));
+    receiver.subscribe(&[("t", 1)]);
+    // The PUBACK waits until the message was written to the receiver.
+    assert_eq!(one.deliver(&Message::new("t", "on").qos(1)), 0);
+    (0..3).for_each(|_| assert_eq!(three.deliver(&Message::new("t", "on").qos(1)), 0));
+    let by = |order: &str| broker.pages(&format!("/api/v1/clients?sort={order}&limit=2"), "clients").concat();
+    let rows = by("received_messages");
+    let field = |row: &Value, name: &str| row[name].as_u64().expect("a number");
+    let counts = |row: &Value| [field(row, "received_messages"), field(row, "sent_messages")];
+    assert_eq!(rows.iter().map(counts).collect::<Vec<_>>(), [[3, 0], [1, 0], [0, 4]]);
+    let bytes = |at: usize| field(&rows[at], "received_bytes");
+    // The CONNECTs differ in the name, 2 bytes. A PUBLISH has a fixed header of 2 bytes, the topic
+    // with 3, a Packet Identifier with 2, properties with 1, and 2 bytes of payload.
+    assert_eq!(bytes(0) - bytes(1), 2 + 2 * 10);
+    assert_eq!(names(&rows), ["three", "one", "receiver"]);
+    assert_eq!(names(&by("received_bytes"))[0], "three");
+    assert_eq!(names(&by("sent_messages")), ["receiver", "one", "three"]);
+    assert_eq!(names(&by("sent_bytes"))[0], "receiver");
+    let cookie = log_in(&broker, &broker.viewer);
+    let (_, page) = get(&broker, "/clients?sort=received_messages", &cookie);
+    assert!(page.contains(r#"data-label="messages in">3, "#), "{page}");
+    let (_, page) = get(&broker, "/clients/three", &cookie);
+    assert!(page.contains("messages in") && page.contains("messages out"), "{page}");
+}
+
+#[test]
 fn a_filter_that_only_sockets_answer_counts_what_it_admits() {
     let broker = Administered::start();
     away(&broker, &[("gone", 0)]);
@@ -108,6 +137,8 @@ fn a_client_says_since_when_and_how_it_is_connected_and_what_it_has_subscribed_t
         "{row}"
     );
     assert!(row["last_packet_ago"].is_number() && row["sent_bytes"].as_u64() > Some(0), "{row}");
+    let messages = ["received_messages", "sent_messages"].map(|name| row[name].as_u64());
+    assert_eq!(messages, [Some(0); 2]);
     let own: Vec<_> = row["subscriptions"]
         .as_array()
         .expect("rows")
@@ -116,10 +147,7 @@ fn a_client_says_since_when_and_how_it_is_connected_and_what_it_has_subscribed_t
         .collect();
     assert_eq!(own, [(Some("$share/g/lamps/+"), Some(2)), (Some("pumps/#"), Some(1))]);
     let (_, text) = broker.ctl(&["client", "pump"]);
-    assert!(
-        text.contains("Keep Alive               1 min 30 s") && text.contains("connected since"),
-        "{text}"
-    );
+    assert!(text.contains("Keep Alive       1 min 30 s") && text.contains("connected since"), "{text}");
     let cookie = log_in(&broker, &broker.viewer);
     let (_, page) = get(&broker, "/clients/pump", &cookie);
     for fact in ["connected since", "last packet", "listener", "Clean Start", "1 min 30 s"] {

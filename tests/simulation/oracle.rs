@@ -142,6 +142,8 @@ pub struct SessionLog {
     /// How often each message was taken over without RETAIN, by received QoS, and with it.
     pub taken: BTreeMap<usize, [u32; 3]>,
     pub marked: BTreeMap<usize, u32>,
+    /// Messages that came live with RETAIN, as published: they answer no SUBSCRIBE.
+    pub live: BTreeSet<usize>,
     /// Copies that came as the retained message of a topic.
     pub retained: BTreeMap<Topic, Vec<RetainedCopy>>,
     /// The last message first received of each publisher and topic, delivered at and published at a

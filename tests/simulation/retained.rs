@@ -123,7 +123,9 @@ impl Oracle {
                 let is_sure = log.is_sure() && log.skipped == 0;
                 let must = |s: &Subscription| {
                     let awaits = s.awaits.get(&topic).filter(|_| is_sure && !short(s));
-                    awaits.is_some_and(|instead| !instead.iter().any(|m| log.taken.contains_key(m)))
+                    awaits.is_some_and(|instead| {
+                        !instead.iter().any(|m| log.taken.contains_key(m) || log.live.contains(m))
+                    })
                 };
                 let must: Vec<bool> = log.subscriptions.iter().map(must).collect();
                 let some = |at_most_once| copies.iter().filter(move |c| c.at_most_once == at_most_once);

@@ -70,6 +70,7 @@ impl Oracle {
         let answers = self.retained_answers(session, copy);
         if answers.is_empty() {
             fits?;
+            self.sessions[session].live.insert(copy.message);
         } else {
             let topic = message.topic;
             // After a crash it may come once more at QoS 1: acknowledgements are stored lazily.

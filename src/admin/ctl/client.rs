@@ -127,6 +127,7 @@ mod tests {
             "client_id": "pump\u{1b}7", "ref": "1", "version": "5.0", "state": "connected",
             "user": "app", "address": "10.1.2.3:5000", "listener": "plain", "connected_for": 3_700.0,
             "keep_alive": 60, "clean_start": false, "last_packet_ago": 2.5, "sent_bytes": 2_048,
+            "received_messages": 3, "received_bytes": 90, "sent_messages": 300,
             "session_expiry": 604_800, "in_flight": 300, "queued": 0, "queued_bytes": 0, "held": 0,
             "subscription_count": 1, "next_deadline_in": 4.0,
             "oldest_unacknowledged": { "packet_id": 7, "age": 190.0, "transmissions": 2,
@@ -142,12 +143,14 @@ mod tests {
         });
         let text = client_text(serde_json::from_value(client).expect("a client"));
         for line in [
-            "client                   pump\\u{1b}7",
-            "Keep Alive               1 min",
-            "Clean Start              no",
-            "session expiry           7 d",
-            "last packet              2.5 s ago",
-            "oldest message           packet 7, unacknowledged for 3 min 10 s, sent 2x: the network has it (network)",
+            "client           pump\\u{1b}7",
+            "Keep Alive       1 min",
+            "Clean Start      no",
+            "messages in      3, 90 B",
+            "messages out     300, 2.0 KiB",
+            "session expiry   7 d",
+            "last packet      2.5 s ago",
+            "oldest message   packet 7, unacknowledged for 3 min 10 s, sent 2x: the network has it (network)",
             "299 more; homing ctl inflight pump\\u{1b}7 lists them",
             "queue: nothing is queued",
             "pumps/#    1  No Local, Subscription Identifier 9",

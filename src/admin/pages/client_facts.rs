@@ -21,7 +21,8 @@ pub(in crate::admin) fn facts(client: &ClientRow) -> Vec<(&'static str, String)>
         ("version", version.to_string()),
         ("Keep Alive", client.keep_alive.map(keep_alive).unwrap_or_default()),
         (clean, client.clean_start.map(yes_or_no).unwrap_or_default().to_owned()),
-        ("sent on this connection", client.sent_bytes.map(bytes).unwrap_or_default()),
+        ("messages in", traffic(client.received_messages, client.received_bytes)),
+        ("messages out", traffic(client.sent_messages, client.sent_bytes)),
         ("session expiry", expiry(*session_expiry, *version)),
         ("session ends", until(client.ends_in)),
         ("in flight", count(client.in_flight as u64)),
@@ -29,6 +30,12 @@ pub(in crate::admin) fn facts(client: &ClientRow) -> Vec<(&'static str, String)>
         ("next deadline", until(client.next_deadline_in)),
     ];
     facts.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// Returns the messages of a connection in one direction, and its bytes; empty without a connection.
+pub(super) fn traffic(messages: Option<u64>, size: Option<u64>) -> String {
+    let (Some(messages), Some(size)) = (messages, size) else { return String::new() };
+    format!("{}, {}", count(messages), bytes(size))
 }
 
 fn queued(client: &ClientRow) -> String {

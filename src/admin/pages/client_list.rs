@@ -1,5 +1,6 @@
 //! The list of clients: its filters, its order, and its place among all that fit.
 
+use super::client_facts::traffic;
 use super::entry::{SubmittedForm, Visit};
 use super::frame::PageFrame;
 use super::page::{PageResult, or_mistake, render_form};
@@ -49,10 +50,13 @@ struct ListedClient {
     listener: String,
     /// The age of the oldest message of the queue; empty without one.
     queued_for: String,
+    /// The messages and bytes of the connection; empty while the client is away.
+    traffic_in: String,
+    traffic_out: String,
 }
 
 /// The columns, each with its class and the order that its head asks for.
-const COLUMNS: [(&str, &str, Option<SessionOrder>); 11] = [
+const COLUMNS: [(&str, &str, Option<SessionOrder>); 13] = [
     ("client", "", Some(SessionOrder::ClientId)),
     ("state", "", None),
     ("user", "", None),
@@ -63,6 +67,8 @@ const COLUMNS: [(&str, &str, Option<SessionOrder>); 11] = [
     ("queued for", "number", None),
     ("in flight", "number", Some(SessionOrder::InFlight)),
     ("unacknowledged for", "number", Some(SessionOrder::OldestUnacknowledged)),
+    ("messages in", "number", Some(SessionOrder::ReceivedMessages)),
+    ("messages out", "number", Some(SessionOrder::SentMessages)),
     ("where it is", "", None),
 ];
 
@@ -212,6 +218,8 @@ impl ListedClient {
             address: address.clone().unwrap_or_default(),
             listener: listener.clone().unwrap_or_default(),
             queued_for: oldest.map(long).unwrap_or_default(),
+            traffic_in: traffic(view.client.received_messages, view.client.received_bytes),
+            traffic_out: traffic(view.client.sent_messages, view.client.sent_bytes),
             view,
         }
     }

@@ -49,7 +49,17 @@ pub(crate) struct ClientRow {
     /// Seconds since the last whole packet of the client.
     #[schema(required)]
     pub(crate) last_packet_ago: Option<f64>,
-    /// Bytes of MQTT that the client's side took on this connection.
+    /// PUBLISH packets of the client on this connection, with repetitions; null while the client is
+    /// away.
+    #[schema(required)]
+    pub(crate) received_messages: Option<u64>,
+    /// Bytes of MQTT that came on this connection, of packets of all kinds.
+    #[schema(required)]
+    pub(crate) received_bytes: Option<u64>,
+    /// PUBLISH packets that were written to the client on this connection, with repetitions.
+    #[schema(required)]
+    pub(crate) sent_messages: Option<u64>,
+    /// Bytes of MQTT that the client's side took on this connection, of packets of all kinds.
     #[schema(required)]
     pub(crate) sent_bytes: Option<u64>,
     /// Seconds; 4294967295 for never.
@@ -115,6 +125,9 @@ impl ClientRow {
             keep_alive: row.connected.map(|facts| facts.keep_alive_secs),
             clean_start: row.connected.map(|facts| facts.clean_start),
             last_packet_ago: row.connected.map(|facts| now.since(facts.last_packet).as_secs_f64()),
+            received_messages: row.connected.map(|facts| facts.traffic.received_publishes),
+            received_bytes: row.connected.map(|facts| facts.traffic.received_bytes),
+            sent_messages: row.connected.map(|facts| facts.traffic.sent_publishes),
             sent_bytes: row.connected.map(|facts| facts.sent_bytes),
             session_expiry: row.expiry,
             ends_in: until(now, row.ends),

@@ -8,7 +8,10 @@ use crate::mqtt::topic::first_chars;
 use crate::named_enum::named_enum;
 use crate::operators::budget::{Part, Question, Rows};
 use crate::operators::session_rows::{SessionFilter, SessionSummary, row_within, window_steps};
+use crate::session::outbox::Outbox;
+use crate::shard::clients::connections::Traffic;
 use crate::shard::clients::session_entry::SessionEntry;
+use crate::shard::view::ShardView;
 use crate::time::Instant;
 use std::cmp::Ordering;
 
@@ -29,6 +32,14 @@ named_enum! {
         QueuedBytes = "queued_bytes",
         /// The messages in flight.
         InFlight = "in_flight",
+        /// The messages that came from the client on the present connection.
+        ReceivedMessages = "received_messages",
+        /// The bytes that came from it.
+        ReceivedBytes = "received_bytes",
+        /// The messages that were written to it on the present connection.
+        SentMessages = "sent_messages",
+        /// The bytes that the client's side took on the present connection.
+        SentBytes = "sent_bytes",
     }
 }
 
@@ -69,9 +80,13 @@ pub struct RankedSessions {
 
 impl SessionOrder {
     /// Returns the figure of a session for its rank.
-    fn figure(self, now: Instant, entry: &SessionEntry) -> u64 {
+    fn figure(self, now: Instant, entry: &SessionEntry, shard: ShardView<'_>) -> u64 {
         let sender = &entry.session.sender;
         let largest_first = |figure: usize| u64::MAX - figure as u64;
+        let largest_of = |count: fn(&Outbox, Traffic) -> u64| {
+            let of = |id| Some(count(&shard.connection(id)?.wire.outbox, shard.traffic(id)));
+            u64::MAX - entry.connection.and_then(of).unwrap_or_default()
+        };
         match self {
             SessionOrder::ClientId => 0,
             // The time of the first transmission, because it does not change while the wait goes on.
@@ -82,6 +97,10 @@ impl SessionOrder {
             SessionOrder::Queued => largest_first(sender.queue.len()),
             SessionOrder::QueuedBytes => largest_first(sender.queue.bytes()),
             SessionOrder::InFlight => largest_first(sender.window.len()),
+            SessionOrder::ReceivedMessages => largest_of(|_, traffic| traffic.received_publishes),
+            SessionOrder::ReceivedBytes => largest_of(|_, traffic| traffic.received_bytes),
+            SessionOrder::SentMessages => largest_of(|_, traffic| traffic.sent_publishes),
+            SessionOrder::SentBytes => largest_of(|outbox, _| outbox.written()),
         }
     }
 
@@ -126,7 +145,7 @@ pub(super) fn ranked(
         admitted += 1;
         budget.spend(if range.order.looks_at_window() { window_steps(entry) } else { 0 });
         let name = first_chars(&entry.session.client_id, NAME);
-        let place = (range.order.figure(now, entry), name, shard.here().0, slot);
+        let place = (range.order.figure(now, entry, shard), name, shard.here().0, slot);
         if range.after.as_ref().is_some_and(|after| after.compare(place).is_ge()) {
             before += 1;
         } else if range.until.as_ref().is_none_or(|until| until.compare(place).is_gt()) {

@@ -13,7 +13,7 @@ use crate::routing::subscription_tree::{PackedOptions, SessionSlot};
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::queue::Queue;
 use crate::session::outbound::stall::Stall;
-use crate::shard::clients::connection::Connection;
+use crate::shard::clients::connections::Traffic;
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::view::ShardView;
@@ -154,16 +154,20 @@ pub struct ConnectionFacts {
     pub last_packet: Instant,
     /// Bytes of MQTT that the socket took on this connection.
     pub sent_bytes: u64,
+    /// What was counted on this connection.
+    pub traffic: Traffic,
 }
 
 impl ConnectionFacts {
-    fn of(connection: &Connection) -> Option<ConnectionFacts> {
+    fn of(entry: &SessionEntry, shard: ShardView<'_>) -> Option<ConnectionFacts> {
+        let connection = shard.connection_of(entry)?;
         Some(ConnectionFacts {
             since: connection.connected_since()?,
             clean_start: connection.clean_start(),
             keep_alive_secs: connection.keep_alive.secs(),
             last_packet: connection.keep_alive.last_heard(),
             sent_bytes: connection.wire.outbox.written(),
+            traffic: shard.traffic(entry.connection?),
         })
     }
 }
@@ -314,7 +318,7 @@ pub(super) fn row(
         version: session.version,
         connection: entry.connection,
         listener: connection.map(|connection| Arc::clone(&connection.listener.connections)),
-        connected: connection.and_then(ConnectionFacts::of),
+        connected: ConnectionFacts::of(entry, shard),
         away: away_for(now, entry),
         ends: entry.ends,
         expiry: session.expiry,

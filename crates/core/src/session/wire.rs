@@ -34,7 +34,9 @@ pub struct Wire {
     pub seed: u64,
     /// The value of [`Self::ack_wait`] in milliseconds. A `Duration` would take 16 bytes of every
     /// connection.
-    ack_wait_ms: u64,
+    ack_wait_ms: u32,
+    /// PUBLISH packets that were appended since [`Self::take_publishes`], with repetitions.
+    publishes: u32,
     /// The wait of a packet that is sent for the first time, in milliseconds: `ack_wait` with this
     /// connection's jitter. Zero is off. `u32::MAX` means any longer wait.
     first_wait_ms: u32,
@@ -142,6 +144,7 @@ impl Wire {
             problem_information: true,
             seed,
             ack_wait_ms: 0,
+            publishes: 0,
             first_wait_ms: 0,
             requested: false,
             disconnects: 0,
@@ -168,12 +171,18 @@ impl Wire {
     /// Returns how long the connection waits for an acknowledgement: until the first resend (3.x),
     /// or until the ack timeout (5.0). Zero is off.
     pub fn ack_wait(&self) -> Duration {
-        Duration::from_millis(self.ack_wait_ms)
+        Duration::from_millis(self.ack_wait_ms.into())
     }
 
-    /// Sets how long the connection waits for an acknowledgement, in whole milliseconds.
+    /// Sets how long the connection waits for an acknowledgement, in whole milliseconds, and 49 days
+    /// at most.
     pub fn set_ack_wait(&mut self, wait: Duration) {
-        self.ack_wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        self.ack_wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+    }
+
+    /// Takes the number of PUBLISH packets that were appended since the last call, with repetitions.
+    pub fn take_publishes(&mut self) -> u32 {
+        std::mem::take(&mut self.publishes)
     }
 
     /// Returns the wait of a packet that is sent for the first time: the ack wait with this
@@ -367,6 +376,7 @@ impl Wire {
             Some(bytes) => self.outbox.push_shared(bytes.clone()),
             None => self.outbox.buffer().extend_from_slice(payload),
         }
+        self.publishes += 1;
         Ok(())
     }
 
@@ -395,6 +405,7 @@ impl Wire {
         if let Some(payload) = large {
             self.outbox.push_shared(payload.clone());
         }
+        self.publishes += 1;
         Ok(())
     }
 

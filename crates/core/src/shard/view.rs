@@ -12,6 +12,7 @@ use crate::session::redelivery_rules::Rules;
 use crate::session::slow_deliveries::SlowDeliveries;
 use crate::shard::Shard;
 use crate::shard::clients::connection::Connection;
+use crate::shard::clients::connections::Traffic;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::features::delayed::Delayed;
 use crate::shard::features::letter_keeping;
@@ -64,6 +65,11 @@ impl<'a> ShardView<'a> {
     /// Returns the connection of a session; `None` while the client is away.
     pub(crate) fn connection_of(self, entry: &SessionEntry) -> Option<&'a Connection> {
         self.connection(entry.connection?)
+    }
+
+    /// Returns the traffic of a client that is connected.
+    pub(crate) fn traffic(self, id: ConnectionId) -> Traffic {
+        self.shard.core.connections.traffic(id)
     }
 
     /// Returns the time at which a connection is closed if its socket takes no bytes.

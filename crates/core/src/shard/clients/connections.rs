@@ -34,6 +34,8 @@ const LINGER: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Connections {
     slots: Slots<Connection, OfConnection>,
+    /// The traffic of the client in each slot. A [`Connection`] fills its class of the allocator.
+    traffic: Vec<Traffic>,
     /// Connections that have a session.
     established: usize,
     /// The partial packets by [`Pot`].
@@ -46,6 +48,17 @@ pub(crate) struct Connections {
     connect_timeout: Duration,
     write_timeout: Duration,
     expiry_interval: Duration,
+}
+
+/// The traffic of a client on one connection. PUBLISH packets are counted with repetitions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes of MQTT that were read.
+    pub received_bytes: u64,
+    /// PUBLISH packets that came.
+    pub received_publishes: u64,
+    /// PUBLISH packets that were written, as of the last flush.
+    pub sent_publishes: u64,
 }
 
 /// The kind of bytes that were read from a connection and not handled.
@@ -91,6 +104,7 @@ impl Connections {
     pub(crate) fn new(settings: &ShardSettings) -> Connections {
         Connections {
             slots: Slots::default(),
+            traffic: Vec::new(),
             established: 0,
             partials: Default::default(),
             revocations: 0,
@@ -116,8 +130,32 @@ impl Connections {
         effects: &mut Effects,
     ) -> ConnectionId {
         let id = self.slots.insert(Connection::accepted(now, arrival, self.connect_timeout, seed));
+        match self.traffic.get_mut(id.slot as usize) {
+            Some(traffic) => *traffic = Traffic::default(),
+            None => self.traffic.push(Traffic::default()),
+        }
         self.register_read_idle(id, effects);
         id
+    }
+
+    /// Counts what a read brought. The connection may have ended with it.
+    pub(crate) fn count_received(&mut self, id: ConnectionId, bytes: usize, publishes: u64) {
+        if let Some(traffic) = self.traffic.get_mut(id.slot as usize) {
+            traffic.received_bytes += bytes as u64;
+            traffic.received_publishes += publishes;
+        }
+    }
+
+    /// Counts PUBLISH packets that were written to a client.
+    pub(crate) fn count_sent(&mut self, id: ConnectionId, publishes: u32) {
+        if let Some(traffic) = self.traffic.get_mut(id.slot as usize) {
+            traffic.sent_publishes += u64::from(publishes);
+        }
+    }
+
+    /// Returns the traffic of a client that is connected.
+    pub(crate) fn traffic(&self, id: ConnectionId) -> Traffic {
+        self.traffic.get(id.slot as usize).copied().unwrap_or_default()
     }
 
     /// Removes a connection, and returns it.
@@ -498,6 +536,7 @@ impl Connections {
 
     /// Keeps unhandled bytes of a connection that moved here from another shard.
     pub(crate) fn keep_unread(&mut self, id: ConnectionId, unread: Vec<u8>) {
+        self.count_received(id, unread.len(), 0);
         self.change_unfinished(id, |connection| connection.rare_mut().partial.keep(unread));
     }
 
@@ -550,6 +589,7 @@ mod tests {
         let timeout = Duration::from_secs(10);
         Connections {
             slots: Slots::default(),
+            traffic: Vec::new(),
             established: 0,
             partials: Default::default(),
             revocations: 0,

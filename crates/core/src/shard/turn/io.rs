@@ -387,7 +387,7 @@ fn flushed(now: Instant, id: ConnectionId, written: Written, shard: &mut Shard) 
     shard.core.turn.spend_write(taken);
     let Some(connection) = shard.core.connections.get_mut(id) else { return Flushed::Gone };
     connection.dirty = false;
-    let has_steps = connection.wire.has_steps();
+    let (has_steps, publishes) = (connection.wire.has_steps(), connection.wire.take_publishes());
     let drained = connection.wire.outbox.end_flush(&mut shard.core.scratch.pool);
     if pending > 0 {
         // The socket has not taken the sealed bytes, so nothing more is sealed.
@@ -410,6 +410,9 @@ fn flushed(now: Instant, id: ConnectionId, written: Written, shard: &mut Shard) 
     let closing = connection.is_closing();
     let finished = drained && pending == 0;
     let phase = connection.phase();
+    if publishes > 0 {
+        shard.core.connections.count_sent(id, publishes);
+    }
     if has_steps {
         shard.core.recorder().collect_written(now, id);
     }
