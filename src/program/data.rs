@@ -5,6 +5,7 @@ use clap::Subcommand;
 use homing::config::{Config, DurabilityLevel, duration};
 use homing::store::logged::{LoggedStore, StoreOptions};
 use homing::store::sqlite::inspect::{StoreInspection, cut};
+use homing::store::sqlite::mend::{Mended, mend};
 use homing::store::{Moment, Store, StoreError};
 #[cfg(feature = "admin")]
 use std::path::Path;
@@ -88,6 +89,8 @@ pub(crate) enum StoreQuery {
         #[arg(long = "at", value_name = "POSITION")]
         position: u64,
     },
+    /// Go on without what is damaged in the database: copies the rest; lists all that is lost
+    Mend,
 }
 
 /// Carries out a command on the data directory.
@@ -116,6 +119,16 @@ fn inspected(query: &StoreQuery, config: &Config) -> Result<ExitCode, StoreError
             let aside = cut(&directory, *position)?;
             say(&format!("the log in {} ends with position {position} now", directory.display()));
             aside.iter().for_each(|file| say(&format!("what was behind it is in {}", file.display())));
+        }
+        StoreQuery::Mend => {
+            let Mended { lost, aside } = mend(&directory)?;
+            lost.iter().for_each(|line| say(&format!("lost: {line}")));
+            say(&format!(
+                "the database in {} has all that was sound: {} lost; as it was, it is in {}",
+                directory.display(),
+                lost.len(),
+                aside.display()
+            ));
         }
         StoreQuery::Dump => inspection()?.dump(Moment::now(), say)?,
         StoreQuery::Backup { file } => {
