@@ -71,6 +71,8 @@ fn store(described: &Value) -> StoreState {
         commit_p99: seconds(&described["commit_p99"]).unwrap_or_default(),
         bytes: number(&described["bytes"]),
         room: number(&described["room"]),
+        damaged: number(&described["damaged"]),
+        oldest_unapplied: seconds(&described["oldest_unapplied"]).unwrap_or_default(),
     }
 }
 

@@ -40,6 +40,7 @@ named_enum! {
     pub(crate) enum BrokerProblemKind {
         StoreFull = "store_full",
         StoreLate = "store_late",
+        StoreDamaged = "store_damaged",
         ThreadHangs = "thread_hangs",
         Memory = "memory",
         StuckClients = "stuck_clients",
@@ -47,6 +48,7 @@ named_enum! {
         Refusals = "refusals",
         Objective = "objective",
         SlowCommits = "slow_commits",
+        StoreBehind = "store_behind",
         LateDeadlines = "late_deadlines",
         ReloadRefused = "reload_refused",
         RestartPending = "restart_pending",
@@ -63,6 +65,12 @@ impl BrokerProblemKind {
             }
             BrokerProblemKind::StoreLate => {
                 "See if the disk hangs, or if another process has homing.db locked: the log lines store.behind and store.locked say so."
+            }
+            BrokerProblemKind::StoreDamaged => {
+                "homing store check lists all damage; the log lines store.damaged name the clients. Look at the disk."
+            }
+            BrokerProblemKind::StoreBehind => {
+                "See if the disk is slow, or if another process has homing.db locked: the log line store.locked says so."
             }
             BrokerProblemKind::ThreadHangs => "See the log, and the dump of SIGUSR1.",
             BrokerProblemKind::Memory => {
@@ -112,8 +120,10 @@ impl BrokerProblemKind {
             }
             BrokerProblemKind::StoreFull
             | BrokerProblemKind::StoreLate
+            | BrokerProblemKind::StoreDamaged
             | BrokerProblemKind::ThreadHangs
             | BrokerProblemKind::SlowCommits
+            | BrokerProblemKind::StoreBehind
             | BrokerProblemKind::LateDeadlines
             | BrokerProblemKind::ExportFails => (self.advice(), None),
         }
@@ -130,11 +140,13 @@ impl BrokerProblemKind {
             }
             BrokerProblemKind::StoreFull
             | BrokerProblemKind::StoreLate
+            | BrokerProblemKind::StoreDamaged
             | BrokerProblemKind::ThreadHangs
             | BrokerProblemKind::Memory
             | BrokerProblemKind::Drops
             | BrokerProblemKind::Refusals
             | BrokerProblemKind::SlowCommits
+            | BrokerProblemKind::StoreBehind
             | BrokerProblemKind::ExportFails => None,
         }
     }
@@ -176,6 +188,15 @@ impl FoundProblems {
             let age = seconds(store.oldest_uncommitted);
             let text = format!("A change has waited for its commit for {age}: the store does not commit.");
             self.add(BrokerProblemKind::StoreLate, text);
+        }
+        if store.damaged > 0 {
+            let text = format!("Stored messages were damaged when they were read, {} times.", store.damaged);
+            self.add(BrokerProblemKind::StoreDamaged, text);
+        }
+        if store.is_behind() {
+            let age = seconds(store.oldest_unapplied);
+            let text = format!("A change has waited for the database for {age}: it does not follow the log.");
+            self.add(BrokerProblemKind::StoreBehind, text);
         }
     }
 

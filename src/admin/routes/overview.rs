@@ -166,6 +166,11 @@ pub(crate) struct StoreFigures {
     /// Seconds within which 99 % of the commits since the start were done.
     #[schema(minimum = 0)]
     pub(crate) commit_p99: f64,
+    /// Number of times that a stored message was read and was damaged, since the start.
+    pub(crate) damaged: u64,
+    /// Seconds for which the oldest change has waited for the database.
+    #[schema(minimum = 0)]
+    pub(crate) oldest_unapplied: f64,
 }
 
 #[derive(Deserialize, Serialize, ToSchema)]
@@ -264,6 +269,8 @@ fn store(state: StoreState) -> StoreFigures {
         full: state.is_full,
         oldest_uncommitted: state.oldest_uncommitted.as_secs_f64(),
         commit_p99: state.commit_p99.as_secs_f64(),
+        damaged: state.damaged,
+        oldest_unapplied: state.oldest_unapplied.as_secs_f64(),
     }
 }
 
