@@ -20,6 +20,9 @@ use utoipa::ToSchema;
 /// its CONNECT (`network.connect_timeout`), so by then clients give up waiting for their CONNACK.
 pub(super) const LATE: Duration = Duration::from_secs(10);
 
+/// The age of a change that is in the log and not in the database, from which the database is behind.
+const BEHIND: Duration = Duration::from_secs(30);
+
 /// Time without a sign of life from which a thread hangs. With [`ASKS`], a probe reports the thread
 /// within 5 s. A turn takes 5 ms at most, and a commit on a busy disk a second.
 pub(super) const SILENT: Duration = Duration::from_millis(3_500);
@@ -85,6 +88,10 @@ pub struct StoreState {
     pub room: u64,
     /// The copy of the store; `None` without one.
     pub copy: Option<ShipFigures>,
+    /// Number of times that a stored message was read and was damaged.
+    pub damaged: u64,
+    /// The time for which the oldest change has waited for the database.
+    pub oldest_unapplied: Duration,
 }
 
 impl BrokerReadiness {
@@ -174,12 +181,19 @@ impl StoreState {
             bytes: store.bytes.load(Ordering::Relaxed),
             room: store.room.load(Ordering::Relaxed),
             copy: store.copy(now),
+            damaged: store.damaged.load(Ordering::Relaxed),
+            oldest_unapplied: store.oldest_unapplied(now),
         })
     }
 
     /// Returns true if a change has waited for its commit for longer than [`LATE`].
     pub(super) fn is_late(self) -> bool {
         self.oldest_uncommitted > LATE
+    }
+
+    /// Returns true if the database does not follow the log: it should have a change within 1 s.
+    pub(super) fn is_behind(self) -> bool {
+        self.oldest_unapplied > BEHIND
     }
 
     fn check(self) -> StoreCheck {

@@ -216,6 +216,16 @@ fn commits(store: StoreState) -> Finding {
             "See if the disk hangs, or if another process has homing.db locked; the log lines store.behind and store.locked say so",
         );
     }
+    if store.damaged > 0 {
+        let text = format!("stored messages were damaged when they were read, {} times", store.damaged);
+        return Finding::fail(Check::Commits, text)
+            .advise("See `homing store check` and the log lines store.damaged; look at the disk");
+    }
+    if store.is_behind() {
+        let secs = store.oldest_unapplied.as_secs();
+        return Finding::warn(Check::Commits, format!("a change has waited {secs} s for the database"))
+            .advise("See if the disk is slow, or if another process has homing.db locked");
+    }
     let took = store.commit_p99;
     let text = format!("99 % took {} ms at most since the start", took.as_millis());
     match took > SLOW {
@@ -261,11 +271,23 @@ mod tests {
             [copy(far), copy(ShipFigures::default())].map(|found| found.severity),
             [Severity::Warn, Severity::Ok]
         );
-        let found = [log_lines(1), deadlines(slow), commits(store(slow)), commits(full), commits(late)];
+        let behind = StoreState { oldest_unapplied: Duration::from_secs(31), ..store(SLOW) };
+        let damaged = StoreState { damaged: 1, ..behind };
+        let states = [store(slow), behind, damaged, full, late];
+        let [slow_store, behind, damaged, full, late] = states.map(commits);
+        let found = [log_lines(1), deadlines(slow), slow_store, behind, damaged, full, late];
         assert!(found.iter().all(|found| !found.advice.is_empty()), "{found:?}");
         assert_eq!(
             found.map(|found| found.severity),
-            [Severity::Warn, Severity::Warn, Severity::Warn, Severity::Fail, Severity::Fail]
+            [
+                Severity::Warn,
+                Severity::Warn,
+                Severity::Warn,
+                Severity::Warn,
+                Severity::Fail,
+                Severity::Fail,
+                Severity::Fail
+            ]
         );
     }
 }

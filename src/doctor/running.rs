@@ -76,6 +76,8 @@ fn store(described: &Value) -> StoreState {
             .ok()
             .filter(|_| described["copy_lag"].is_number())
             .map(|lag| ShipFigures { lag, ..ShipFigures::default() }),
+        damaged: number(&described["damaged"]),
+        oldest_unapplied: seconds(&described["oldest_unapplied"]).unwrap_or_default(),
     }
 }
 

@@ -7,6 +7,7 @@ use homing::store::logged::{LoggedStore, StoreOptions};
 use homing::store::replay::{self, ReplayError, Until};
 use homing::store::ship::ShipOptions;
 use homing::store::sqlite::inspect::{StoreInspection, cut};
+use homing::store::sqlite::mend::{Mended, mend};
 use homing::store::{Moment, Store, StoreError};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -115,6 +116,8 @@ pub(crate) enum StoreQuery {
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
+    /// Go on without what is damaged in the database: copies the rest; lists all that is lost
+    Mend,
 }
 
 /// Carries out a command on the data directory.
@@ -128,9 +131,11 @@ pub(crate) fn inspect_store(query: &StoreQuery, config: &Config) -> ExitCode {
             }
         }
         StoreQuery::Promote { directory } => promoted(directory).unwrap_or_else(|error| failed(&error)),
-        StoreQuery::Check | StoreQuery::Dump | StoreQuery::Backup { .. } | StoreQuery::Cut { .. } => {
-            inspected(query, config).unwrap_or_else(|error| failed(&error))
-        }
+        StoreQuery::Check
+        | StoreQuery::Dump
+        | StoreQuery::Backup { .. }
+        | StoreQuery::Cut { .. }
+        | StoreQuery::Mend => inspected(query, config).unwrap_or_else(|error| failed(&error)),
     }
 }
 
@@ -179,6 +184,16 @@ fn inspected(query: &StoreQuery, config: &Config) -> Result<ExitCode, StoreError
             let aside = cut(&directory, *position)?;
             say(&format!("the log in {} ends with position {position} now", directory.display()));
             aside.iter().for_each(|file| say(&format!("what was behind it is in {}", file.display())));
+        }
+        StoreQuery::Mend => {
+            let Mended { lost, aside } = mend(&directory)?;
+            lost.iter().for_each(|line| say(&format!("lost: {line}")));
+            say(&format!(
+                "the database in {} has all that was sound: {} lost; as it was, it is in {}",
+                directory.display(),
+                lost.len(),
+                aside.display()
+            ));
         }
         StoreQuery::Dump => inspection()?.dump(Moment::now(), say)?,
         StoreQuery::Backup { file } => {

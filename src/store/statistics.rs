@@ -34,6 +34,8 @@ pub struct StoreStatistics {
     pub commit_time: SharedHistogram,
     /// Number of messages that were read back.
     pub read: AtomicU64,
+    /// Number of times that a stored message was read and was damaged.
+    pub damaged: AtomicU64,
     /// The position of the last frame of the log.
     pub position: AtomicU64,
     /// Bytes of the files of the log.

@@ -113,7 +113,7 @@ fn dump_tells_who_waits_for_what_while_the_store_is_in_use() {
     let dump = homing_store(directory.path(), &["dump"]);
     assert_eq!(dump.code, Some(0), "{}", dump.stderr);
     for line in [
-        "version            10\n",
+        "version            11\n",
         "sessions           2\n",
         "queue entries      3\n",
         "messages           1\n",

@@ -79,7 +79,7 @@ fn acknowledgements(recent: &RecentRates) -> String {
 }
 
 fn store(store: Option<&StoreFigures>) -> String {
-    let Some(StoreFigures { bytes, room, full, oldest_uncommitted, commit_p99, copy_lag }) = store else {
+    let Some(StoreFigures { bytes, room, full, oldest_uncommitted, commit_p99, copy_lag, .. }) = store else {
         return "none: sessions and messages end with the process".to_owned();
     };
     let is_full = if *full { "full: it takes no new messages; " } else { "" };
@@ -137,7 +137,7 @@ mod tests {
                 { "client_id": "pump-7\u{1b}[2J", "connected": true, "messages": 150, "bytes": 1, "oldest": null },
                 { "client_id": "pump-8", "connected": false, "messages": 50, "bytes": 1, "oldest": 3 },
             ],
-            "store": { "full": false, "bytes": 2_097_152, "room": 1_048_576, "oldest_uncommitted": 12.25, "commit_p99": 0.004 },
+            "store": { "full": false, "bytes": 2_097_152, "room": 1_048_576, "oldest_uncommitted": 12.25, "commit_p99": 0.004, "damaged": 0, "oldest_unapplied": 0.5 },
             "expiry": { "keys": 9, "due_within": { "10s": 3, "1s": 2, "60s": 8 } },
             "listeners": ["127.0.0.1:1883"],
         });

@@ -94,6 +94,8 @@ fn of_store(text: &mut MetricsText, store: &StoreStatistics, is_full: bool) {
     text.single(Counter, "store_records_total", "Records committed.", value(&store.records));
     let help = "Messages that were read back from the disk.";
     text.single(Counter, "store_messages_read_total", help, value(&store.read));
+    let help = "Times that a stored message was read and was damaged.";
+    text.single(Counter, "store_damaged_total", help, value(&store.damaged));
     let help = "Records that wait for their commit.";
     text.single(Gauge, "store_pending_records", help, value(&store.pending_records));
     let help = "Time for which the oldest change has waited for its commit; 0 if none waits.";

@@ -41,6 +41,7 @@ named_enum! {
     pub(crate) enum BrokerProblemKind {
         StoreFull = "store_full",
         StoreLate = "store_late",
+        StoreDamaged = "store_damaged",
         ThreadHangs = "thread_hangs",
         Memory = "memory",
         StuckClients = "stuck_clients",
@@ -49,6 +50,7 @@ named_enum! {
         Objective = "objective",
         SlowCommits = "slow_commits",
         CopyLate = "copy_late",
+        StoreBehind = "store_behind",
         LateDeadlines = "late_deadlines",
         ReloadRefused = "reload_refused",
         RestartPending = "restart_pending",
@@ -65,6 +67,12 @@ impl BrokerProblemKind {
             }
             BrokerProblemKind::StoreLate => {
                 "See if the disk hangs, or if another process has homing.db locked: the log lines store.behind and store.locked say so."
+            }
+            BrokerProblemKind::StoreDamaged => {
+                "homing store check lists all damage; the log lines store.damaged name the clients. Look at the disk."
+            }
+            BrokerProblemKind::StoreBehind => {
+                "See if the disk is slow, or if another process has homing.db locked: the log line store.locked says so."
             }
             BrokerProblemKind::ThreadHangs => "See the log, and the dump of SIGUSR1.",
             BrokerProblemKind::Memory => {
@@ -117,9 +125,11 @@ impl BrokerProblemKind {
             }
             BrokerProblemKind::StoreFull
             | BrokerProblemKind::StoreLate
+            | BrokerProblemKind::StoreDamaged
             | BrokerProblemKind::ThreadHangs
             | BrokerProblemKind::SlowCommits
             | BrokerProblemKind::CopyLate
+            | BrokerProblemKind::StoreBehind
             | BrokerProblemKind::LateDeadlines
             | BrokerProblemKind::ExportFails => (self.advice(), None),
         }
@@ -136,12 +146,14 @@ impl BrokerProblemKind {
             }
             BrokerProblemKind::StoreFull
             | BrokerProblemKind::StoreLate
+            | BrokerProblemKind::StoreDamaged
             | BrokerProblemKind::ThreadHangs
             | BrokerProblemKind::Memory
             | BrokerProblemKind::Drops
             | BrokerProblemKind::Refusals
             | BrokerProblemKind::SlowCommits
             | BrokerProblemKind::CopyLate
+            | BrokerProblemKind::StoreBehind
             | BrokerProblemKind::ExportFails => None,
         }
     }
@@ -188,6 +200,15 @@ impl FoundProblems {
             let lag = seconds(copy.lag);
             let text = format!("The copy of the store at store.ship_to is {lag} behind.");
             self.add(BrokerProblemKind::CopyLate, text);
+        }
+        if store.damaged > 0 {
+            let text = format!("Stored messages were damaged when they were read, {} times.", store.damaged);
+            self.add(BrokerProblemKind::StoreDamaged, text);
+        }
+        if store.is_behind() {
+            let age = seconds(store.oldest_unapplied);
+            let text = format!("A change has waited for the database for {age}: it does not follow the log.");
+            self.add(BrokerProblemKind::StoreBehind, text);
         }
     }
 

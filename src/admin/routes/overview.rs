@@ -170,6 +170,11 @@ pub(crate) struct StoreFigures {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0)]
     pub(crate) copy_lag: Option<f64>,
+    /// Number of times that a stored message was read and was damaged, since the start.
+    pub(crate) damaged: u64,
+    /// Seconds for which the oldest change has waited for the database.
+    #[schema(minimum = 0)]
+    pub(crate) oldest_unapplied: f64,
 }
 
 #[derive(Deserialize, Serialize, ToSchema)]
@@ -269,6 +274,8 @@ fn store(state: StoreState) -> StoreFigures {
         oldest_uncommitted: state.oldest_uncommitted.as_secs_f64(),
         commit_p99: state.commit_p99.as_secs_f64(),
         copy_lag: state.copy.map(|copy| copy.lag.as_secs_f64()),
+        damaged: state.damaged,
+        oldest_unapplied: state.oldest_unapplied.as_secs_f64(),
     }
 }
 

@@ -382,7 +382,7 @@ impl Store for LoggedStore {
     }
 
     fn opener(&self) -> OpenReader {
-        let open = apply::lock(&self.database).opener();
+        let open = apply::lock(&self.database).opener(Arc::clone(&self.statistics));
         let (unapplied, time) = (Arc::clone(&self.unapplied), self.time);
         Box::new(move || Ok(Box::new(LoggedReader::new(open()?, Arc::clone(&unapplied), time))))
     }

@@ -1,6 +1,7 @@
 //! The meaning of SQLite's errors for the broker: no room, a lock, or a failure that ends the
 //! process.
 
+use super::digest::Damaged;
 use crate::store::StoreError;
 use crate::store::files::is_want_of_room;
 use rusqlite::{Error, ErrorCode, ffi};
@@ -13,9 +14,29 @@ const PROBE: usize = 64 * 1024;
 /// Converts an error of an operation that needs no room: a lock of another process, or a failure.
 pub(super) fn failed(error: Error) -> StoreError {
     if is_busy(&error) {
-        StoreError::Busy(UNLOCK.into())
-    } else {
-        StoreError::Failed(format!("SQLite: {error}"))
+        return StoreError::Busy(UNLOCK.into());
+    }
+    match damage(&error) {
+        Some(damage) => StoreError::Failed(format!("homing.db: {damage}. {GO_ON}")),
+        None => StoreError::Failed(format!("SQLite: {error}")),
+    }
+}
+
+/// The ways on with a damaged database.
+pub(super) const GO_ON: &str = "`homing store check` lists all damage. Put a backup in place of the store, or go on \
+    without what is damaged: homing store mend";
+
+/// Returns what is damaged, if the error says that the file is.
+fn damage(error: &Error) -> Option<String> {
+    match error {
+        Error::FromSqlConversionFailure(_, _, cause) => {
+            cause.downcast_ref::<Damaged>().map(|damaged| damaged.to_string())
+        }
+        Error::SqliteFailure(cause, _) => {
+            let is_damaged = matches!(cause.code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase);
+            is_damaged.then(|| format!("the file is damaged: SQLite: {error}"))
+        }
+        _ => None,
     }
 }
 

@@ -4,10 +4,11 @@
 //! Frames that the database does not have are applied to it in a transaction that is never
 //! committed. Meanwhile a broker cannot write its database; its log goes on.
 
+use super::digest::{META, TABLES, Table};
 use super::directory::{Directory, database_in, following_in, refuse_following};
-use super::error::failed;
+use super::error::{GO_ON, failed};
 use super::write::Statements;
-use super::{copy_body, open_for, read_applied, read_heartbeat, schema, write_mark};
+use super::{check_write_ahead_log, copy_body, open_for, read_applied, read_heartbeat, schema, write_mark};
 use crate::store::coalesce::CommitGroup;
 use crate::store::files::sync;
 use crate::store::frame::Frame;
@@ -100,6 +101,7 @@ impl StoreInspection {
     /// or if its log is not whole.
     pub fn open(path: &Path) -> Result<StoreInspection, StoreError> {
         let database = existing_database(path)?;
+        check_write_ahead_log(&database)?;
         let mut connection = open_for(&database, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         schema::check_version(&connection)?;
         let mut position = read_applied(&connection).map_err(failed)?.0.position;
@@ -137,6 +139,14 @@ impl StoreInspection {
         let lines = check.query_map([], |row| row.get::<_, String>(0))?;
         let mut faults: Vec<String> =
             lines.filter(|line| !line.as_ref().is_ok_and(|line| line == "ok")).collect::<Result<_>>()?;
+        if !faults.is_empty() {
+            // Queries on broken trees say nothing more.
+            faults.push(format!("the file is damaged. {GO_ON}"));
+            return Ok(faults);
+        }
+        if transaction.column_exists(None, META.name, "digest")? {
+            TABLES.iter().try_for_each(|table| find_damaged(&transaction, table, &mut faults))?;
+        }
         for (what, sql) in FAULTS {
             let count: i64 = transaction.query_row(sql, [], |row| row.get(0))?;
             if count > 0 {
@@ -211,7 +221,7 @@ impl StoreInspection {
         let source = open_for(&database_in(&self.data), OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         source.execute("VACUUM INTO ?", [text]).map_err(|error| explain(&error))?;
         drop(source);
-        let whole = Connection::open(to).map_err(|error| explain(&error))?;
+        let whole = open_for(to, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         whole.execute_batch("BEGIN IMMEDIATE").map_err(|error| explain(&error))?;
         apply_log(&whole, &self.data)?;
         // The copy begins a log of its own.
@@ -223,6 +233,17 @@ impl StoreInspection {
         let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         sync(folder).map_err(|error| explain(&error))
     }
+}
+
+/// Adds a line for each row that does not fit its digest.
+fn find_damaged(connection: &Connection, table: &Table, faults: &mut Vec<String>) -> Result<()> {
+    let sql = format!("SELECT {} FROM {} WHERE NOT ({})", table.list(), table.name, table.is_sound(""));
+    let mut statement = connection.prepare(&sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        faults.push(format!("damaged: {}", table.key_of(row)));
+    }
+    Ok(())
 }
 
 /// A connection, in a transaction that ends with this value or with the connection.
@@ -264,6 +285,7 @@ fn apply_log(connection: &Connection, data: &Path) -> Result<u64, StoreError> {
     if applied.id.is_none() || following_in(data).exists() {
         return Ok(applied.position);
     }
+    schema::prepare(connection, None)?;
     let (steps, mark) = several_times(|| {
         // Copies of bodies, with the groups behind them.
         let (mut steps, mut mark) = (vec![(Vec::new(), CommitGroup::default())], first);
@@ -314,7 +336,7 @@ pub fn cut(path: &Path, at: u64) -> Result<Vec<PathBuf>, StoreError> {
     refuse_following(path)?;
     // For its lock.
     let _directory = Directory::open(path)?;
-    let connection = Connection::open(database).map_err(failed)?;
+    let connection = open_for(&database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     schema::check_version(&connection)?;
     let (applied, _) = read_applied(&connection).map_err(failed)?;
     if at < applied.position {

@@ -5,6 +5,7 @@
 //! The broker never writes such rows, except in a crash as described below; a changed file may have
 //! them.
 
+use super::digest::{BODY, DELAYED, ENTRY, INCOMING, LETTER, RETAINED, SESSION, SUBSCRIPTION, Table};
 use super::{read, row};
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::PacketId;
@@ -20,6 +21,7 @@ use crate::store::wall::FileTime;
 use crate::time::Instant;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Result, Row};
 use std::time::Duration;
 use tracing::warn;
@@ -82,11 +84,13 @@ impl<'c> Recovery<'c> {
         let mends = self.mends();
         let first = (Instant::ZERO, DelayedNumber(0));
         let until = now + horizon;
+        // Damaged rows are refused below.
+        let delayed = read::delayed(self.connection, self.opened, (first, until), usize::MAX, |_| {})?;
         let recovered = Recovered {
             next_number: self.next_number()?,
             down: Duration::ZERO,
             retained: self.retained()?,
-            delayed: read::delayed(self.connection, self.opened, first, until, usize::MAX)?,
+            delayed,
             delayed_in_all: self.delayed_in_all()?,
             letters: self.letters()?,
             sessions: self.sessions,
@@ -95,8 +99,23 @@ impl<'c> Recovery<'c> {
         Ok((recovered, mends))
     }
 
-    fn each(&self, sql: &str, mut on: impl FnMut(&Row<'_>) -> Result<()>) -> Result<()> {
-        let mut statement = self.connection.prepare(sql)?;
+    /// Calls `on` with the columns of each row of a table. A row that does not fit its digest is an
+    /// error.
+    fn each(&self, table: &Table, mut on: impl FnMut(&Row<'_>) -> Result<()>) -> Result<()> {
+        self.each_of(table, &table.select(""), |row| match table.fits(row, 0) {
+            true => on(row),
+            false => Err(table.damaged(row).into()),
+        })
+    }
+
+    fn each_of(
+        &self,
+        table: &Table,
+        columns: &str,
+        mut on: impl FnMut(&Row<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let sql = format!("SELECT {columns} FROM {}", table.in_order());
+        let mut statement = self.connection.prepare(&sql)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             on(row)?;
@@ -106,7 +125,7 @@ impl<'c> Recovery<'c> {
 
     fn sessions(&mut self) -> Result<()> {
         let (mut sessions, mut places) = (Vec::new(), ByNumber::default());
-        self.each("SELECT * FROM session ORDER BY number", |row| {
+        self.each(&SESSION, |row| {
             let session = row::session(row, self.opened)?;
             places.insert(session.key.0, sessions.len());
             let (subscriptions, incoming, entries) = (Vec::new(), Vec::new(), Vec::new());
@@ -119,7 +138,7 @@ impl<'c> Recovery<'c> {
 
     fn subscriptions(&mut self) -> Result<()> {
         let (mut sessions, mut strays) = (std::mem::take(&mut self.sessions), Vec::new());
-        self.each("SELECT session, filter, options, subscription_id FROM subscription", |row| {
+        self.each(&SUBSCRIPTION, |row| {
             let found = StoredSubscription {
                 session: SessionKey(row::number(row, 0)?),
                 filter: row.get(1)?,
@@ -138,7 +157,7 @@ impl<'c> Recovery<'c> {
 
     fn incoming(&mut self) -> Result<()> {
         let (mut sessions, mut strays) = (std::mem::take(&mut self.sessions), Vec::new());
-        self.each("SELECT session, packet_id FROM incoming", |row| {
+        self.each(&INCOMING, |row| {
             let (session, packet_id) = (SessionKey(row::number(row, 0)?), row::packet_id(row, 1)?);
             match self.places.get(&session.0) {
                 Some(at) => sessions[*at].incoming.push(packet_id),
@@ -152,7 +171,10 @@ impl<'c> Recovery<'c> {
 
     fn bodies(&self) -> Result<ByNumber<FoundBody>> {
         let mut bodies = ByNumber::default();
-        self.each("SELECT number, size, expires_ms FROM body", |row| {
+        self.each_of(&BODY, "number, size, expires_ms, digest", |row| {
+            if !BODY.fits_first(row) {
+                return Err(BODY.damaged(row).into());
+            }
             let known = RecoveredBody {
                 number: BodyNumber(row::number(row, 0)?),
                 size: row.get(1)?,
@@ -166,10 +188,8 @@ impl<'c> Recovery<'c> {
 
     fn entries(&mut self, bodies: &mut ByNumber<FoundBody>) -> Result<()> {
         let (mut sessions, mut strays) = (std::mem::take(&mut self.sessions), Vec::new());
-        let sql = "SELECT number, session, body, qos, packet_number, transmissions, share IS NOT NULL, \
-            subscription_ids FROM entry ORDER BY number";
         let mut orphaned = Vec::new();
-        self.each(sql, |row| {
+        self.each(&ENTRY, |row| {
             let number = EntryNumber(row::number(row, 0)?);
             let session = self.places.get(&row::number(row, 1)?).map(|at| &mut sessions[*at]);
             let body: Option<i64> = row.get(2)?;
@@ -177,7 +197,8 @@ impl<'c> Recovery<'c> {
             let is_whole = found.as_ref().is_none_or(Option::is_some);
             let mut body = found.flatten();
             let known = body.as_ref().map(|body| body.known);
-            let (qos, flight, shared) = (row::qos(row, 3)?, row::flight(row, 4)?, row.get(6)?);
+            let (qos, flight, shared) =
+                (row::qos(row, 3)?, row::flight(row, 5)?, row.get_ref(8)? != ValueRef::Null);
             let ids = row::count_of_ids(row, 7)?;
             let entry = RecoveredEntry { number, body: known, qos, flight, shared, ids };
             match session {
@@ -200,9 +221,7 @@ impl<'c> Recovery<'c> {
 
     fn retained(&self) -> Result<Vec<RetainedMessage>> {
         let (mut retained, mut scratch, mut sources) = (Vec::new(), Vec::new(), SharedSources::default());
-        let columns = "topic, expires_ms, qos, retain, properties, payload, \
-             source_client, source_user, source_listener, owner_client, owner_listener";
-        self.each(&format!("SELECT {columns} FROM retained"), |row| {
+        self.each(&RETAINED, |row| {
             let message = row::message(row, 1, self.opened, [0, 4, 5], &mut scratch)?;
             retained.push(RetainedMessage {
                 message,
@@ -216,22 +235,21 @@ impl<'c> Recovery<'c> {
 
     fn letters(&self) -> Result<Vec<StoredLetter>> {
         let (mut letters, mut scratch) = (Vec::new(), Vec::new());
-        self.each("SELECT * FROM letter", |row| {
+        self.each(&LETTER, |row| {
             letters.push(row::letter(row, &mut scratch)?);
             Ok(())
         })?;
         Ok(letters)
     }
 
-    /// Returns the count of every delayed message. Reads no payload.
+    /// Returns the count of every delayed message.
     fn delayed_in_all(&self) -> Result<Vec<CountedDelayed>> {
         let (mut all, mut shares) = (Vec::new(), LimitShares::default());
-        let sql = "SELECT number, length(CAST(topic AS BLOB)) + length(properties) + length(payload), \
-             owner_client, owner_listener FROM delayed";
-        self.each(sql, |row| {
+        self.each(&DELAYED, |row| {
             let number = DelayedNumber(row::number(row, 0)?);
-            let size = Message::size_of(row.get::<_, u32>(1)? as usize);
-            let owner = row::owner(row, 2)?.map(|owner| shares.add(owner, size));
+            let bytes = row.get_ref(6)?.as_blob()?.len() + row.get_ref(7)?.as_blob()?.len();
+            let size = Message::size_of(row.get_ref(5)?.as_str()?.len() + bytes);
+            let owner = row::owner(row, 8)?.map(|owner| shares.add(owner, size));
             all.push(CountedDelayed { number, size, owner });
             Ok(())
         })?;

@@ -16,10 +16,12 @@
 //! | 8 | `owner_client`, `owner_listener` (`retained`, `delayed`): the client whose limits count |
 //! | 9 | `session.mount_point`: the mount point behind which the client came last |
 //! | 10 | a log beside the file: `log`, `position`, `digest_low`, `digest_high`, `mark_check` in `meta` |
+//! | 11 | `digest` in each row: see `digest` |
 //!
 //! Every look-up is by primary key. Data that would need another index is read completely, once, at
 //! the start. A number is never used twice, so no table needs AUTOINCREMENT with its extra table.
 
+use super::digest::{self, register};
 use super::error::failed;
 use crate::store::StoreError;
 use rusqlite::Connection;
@@ -28,7 +30,7 @@ use rusqlite::Connection;
 ///
 /// A change of the tables raises the version. The change needs a step in [`prepare`] for older
 /// files, and a file of the version before among the tests.
-pub const VERSION: i32 = 10;
+pub const VERSION: i32 = 11;
 
 /// The `PRAGMA application_id` of the file: "Homi". The command `file` shows it, and the broker
 /// refuses the database of another program.
@@ -37,7 +39,8 @@ pub const APPLICATION_ID: i32 = 0x486F_6D69;
 const TABLES: &str = "
 CREATE TABLE meta (
     name TEXT PRIMARY KEY,
-    value INTEGER NOT NULL
+    value INTEGER NOT NULL,
+    digest INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE session (
@@ -61,7 +64,8 @@ CREATE TABLE session (
     claimed_name TEXT,
     rules TEXT,
     listener TEXT,
-    mount_point TEXT
+    mount_point TEXT,
+    digest INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE subscription (
@@ -69,18 +73,21 @@ CREATE TABLE subscription (
     filter TEXT NOT NULL,
     options INTEGER NOT NULL,
     subscription_id INTEGER NOT NULL,
+    digest INTEGER NOT NULL,
     PRIMARY KEY (session, filter)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE incoming (
     session INTEGER NOT NULL,
     packet_id INTEGER NOT NULL,
+    digest INTEGER NOT NULL,
     PRIMARY KEY (session, packet_id)
 ) STRICT, WITHOUT ROWID;
 
 -- What recovery needs stands first: it reads neither payloads nor, where they are large, their pages.
 CREATE TABLE body (
     number INTEGER PRIMARY KEY,
+    digest INTEGER NOT NULL,
     size INTEGER NOT NULL,
     expires_ms INTEGER NOT NULL,
     recorded_ms INTEGER NOT NULL,
@@ -103,7 +110,8 @@ CREATE TABLE entry (
     packet_number INTEGER,
     transmissions INTEGER,
     subscription_ids TEXT,
-    share TEXT
+    share TEXT,
+    digest INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE retained (
@@ -117,7 +125,8 @@ CREATE TABLE retained (
     source_user TEXT,
     source_listener TEXT,
     owner_client TEXT,
-    owner_listener TEXT
+    owner_listener TEXT,
+    digest INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE delayed (
@@ -130,7 +139,8 @@ CREATE TABLE delayed (
     properties BLOB NOT NULL,
     payload BLOB NOT NULL,
     owner_client TEXT,
-    owner_listener TEXT
+    owner_listener TEXT,
+    digest INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX delayed_due ON delayed (due_ms);
 ";
@@ -150,7 +160,8 @@ CREATE TABLE letter (
     topic TEXT NOT NULL,
     properties BLOB NOT NULL,
     payload BLOB NOT NULL,
-    publisher TEXT
+    publisher TEXT,
+    digest INTEGER NOT NULL
 ) STRICT;
 ";
 
@@ -169,6 +180,7 @@ enum SchemaOrigin {
 /// # Errors
 /// Returns an error for a file of a newer version, and for the database of another program.
 pub fn prepare(connection: &Connection, written: Option<u64>) -> Result<(), StoreError> {
+    register(connection).map_err(failed)?;
     match origin(connection)? {
         SchemaOrigin::Empty => create(connection),
         SchemaOrigin::Ours(version @ 1..VERSION) => {
@@ -211,7 +223,8 @@ fn upgrade(connection: &Connection, from: i32, written: u64) -> Result<(), Store
         ),
         8 => add_columns(connection, 9, &["session ADD COLUMN mount_point TEXT"]),
         // The marks of a store without a log are missing, and count as 0.
-        _ => change(connection, 10, ""),
+        9 => change(connection, 10, ""),
+        _ => add_digests(connection),
     }
 }
 
@@ -233,10 +246,27 @@ fn add_columns(connection: &Connection, version: i32, columns: &[&str]) -> Resul
     change(connection, version, &alter)
 }
 
+/// Upgrades version 10: writes each row again, with its digest. Needs room for the tables a second
+/// time.
+fn add_digests(connection: &Connection) -> Result<(), StoreError> {
+    let rename = |table: &digest::Table| format!("ALTER TABLE {0} RENAME TO old_{0}; ", table.name);
+    let copy = |table: &digest::Table| {
+        let (name, columns, digest) = (table.name, table.list(), table.digest(""));
+        format!(
+            "INSERT INTO {name} ({columns}, digest) SELECT {columns}, {digest} FROM old_{name}; DROP TABLE old_{name}; "
+        )
+    };
+    let old: String = digest::TABLES.map(rename).concat();
+    let new: String = digest::TABLES.map(copy).concat();
+    change(connection, 11, &format!("{old} DROP INDEX delayed_due; {TABLES} {LETTERS} {new}"))
+}
+
 /// Runs statements that bring the tables to a version, and notes the version, in one transaction.
 /// So a crash leaves the tables either unchanged or in this version.
 fn change(connection: &Connection, version: i32, statements: &str) -> Result<(), StoreError> {
-    let sql = format!("BEGIN IMMEDIATE; {statements} PRAGMA user_version = {version}; COMMIT;");
+    // An inspection has a transaction already, which never ends well.
+    let (begin, end) = if connection.is_autocommit() { ("BEGIN IMMEDIATE;", "COMMIT;") } else { ("", "") };
+    let sql = format!("{begin} {statements} PRAGMA user_version = {version}; {end}");
     connection.execute_batch(&sql).map_err(failed)
 }
 

@@ -1,6 +1,7 @@
 //! A commit group as SQL statements. Each statement is prepared once for the connection, and taken
 //! from the statement cache once for a group.
 
+use super::digest::{BODY, DELAYED, ENTRY, INCOMING, LETTER, RETAINED, SESSION, SUBSCRIPTION};
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::ReasonCode;
 use crate::mqtt::retained_message::RetainedMessage;
@@ -47,37 +48,49 @@ impl<'c> Statements<'c> {
     /// # Errors
     /// Returns the error of SQLite.
     pub(super) fn new(connection: &'c Connection, time: FileTime) -> Result<Statements<'c>> {
-        let prepare = |sql| connection.prepare_cached(sql);
+        let prepare = |sql: &str| connection.prepare_cached(sql);
+        let connection_state = SESSION.moved(|column| match column {
+            "connected" => Some("?2"),
+            "ends_ms" => Some("?3"),
+            "will_due_ms" => Some("?4"),
+            _ => None,
+        });
+        let [packet_number, transmissions, body] =
+            ["coalesce(?2, packet_number)", "coalesce(?3, transmissions)", "iif(?4, NULL, body)"];
+        let flight = ENTRY.moved(|column| match column {
+            "packet_number" => Some(packet_number),
+            "transmissions" => Some(transmissions),
+            "body" => Some(body),
+            _ => None,
+        });
         Ok(Statements {
             connection,
             time,
-            session: prepare(
-                "INSERT OR REPLACE INTO session VALUES \
-                 (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            )?,
-            session_state: prepare(
-                "UPDATE session SET connected = ?2, ends_ms = ?3, will_due_ms = ?4 WHERE number = ?1",
-            )?,
+            session: prepare(&SESSION.replace())?,
+            session_state: prepare(&format!(
+                "UPDATE session SET connected = ?2, ends_ms = ?3, will_due_ms = ?4, digest = {connection_state} \
+                 WHERE number = ?1"
+            ))?,
             session_ended: [
                 prepare("DELETE FROM session WHERE number = ?")?,
                 prepare("DELETE FROM subscription WHERE session = ?")?,
                 prepare("DELETE FROM incoming WHERE session = ?")?,
             ],
-            subscribed: prepare("INSERT OR REPLACE INTO subscription VALUES (?, ?, ?, ?)")?,
+            subscribed: prepare(&SUBSCRIPTION.replace())?,
             unsubscribed: prepare("DELETE FROM subscription WHERE session = ? AND filter = ?")?,
-            body: prepare("INSERT INTO body VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
+            body: prepare(&BODY.insert())?,
             body_done: prepare("DELETE FROM body WHERE number = ?")?,
-            entry: prepare("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
-            entry_changed: prepare(
-                "UPDATE entry SET packet_number = coalesce(?2, packet_number), \
-                 transmissions = coalesce(?3, transmissions), body = iif(?4, NULL, body) WHERE number = ?1",
-            )?,
+            entry: prepare(&ENTRY.insert())?,
+            entry_changed: prepare(&format!(
+                "UPDATE entry SET packet_number = {packet_number}, transmissions = {transmissions}, body = {body}, \
+                 digest = {flight} WHERE number = ?1"
+            ))?,
             entry_done: prepare("DELETE FROM entry WHERE number = ?")?,
-            incoming: prepare("INSERT OR REPLACE INTO incoming VALUES (?, ?)")?,
+            incoming: prepare(&INCOMING.replace())?,
             incoming_done: prepare("DELETE FROM incoming WHERE session = ? AND packet_id = ?")?,
-            retained: prepare("INSERT OR REPLACE INTO retained VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
+            retained: prepare(&RETAINED.replace())?,
             retained_removed: prepare("DELETE FROM retained WHERE topic = ?")?,
-            delayed: prepare("INSERT INTO delayed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
+            delayed: prepare(&DELAYED.insert())?,
             delayed_done: prepare("DELETE FROM delayed WHERE number = ?")?,
         })
     }
@@ -111,8 +124,9 @@ impl<'c> Statements<'c> {
 
     fn retain(&mut self, record: &RetainedRecord) -> Result<()> {
         match record {
-            RetainedRecord::Set(RetainedMessage { message: m, source, owner }) => {
-                self.retained.execute(params![
+            RetainedRecord::Set(RetainedMessage { message: m, source, owner }) => RETAINED.put(
+                &mut self.retained,
+                params![
                     m.topic(),
                     self.time.expiry(m),
                     m.header().qos.bits(),
@@ -124,8 +138,8 @@ impl<'c> Statements<'c> {
                     source.as_ref().and_then(|source| source.listener.as_deref()),
                     owner.as_ref().map(|owner| owner.client_id()),
                     owner.as_ref().map(|owner| owner.listener()),
-                ])?
-            }
+                ],
+            )?,
             RetainedRecord::Removed(removed) => self.retained_removed.execute([removed.topic()])?,
         };
         Ok(())
@@ -146,12 +160,10 @@ impl<'c> Statements<'c> {
                 }
                 0
             }
-            Record::Subscribed(s) => self.subscribed.execute(params![
-                s.session.0 as i64,
-                s.filter,
-                s.options,
-                s.subscription_id
-            ])?,
+            Record::Subscribed(s) => SUBSCRIPTION.put(
+                &mut self.subscribed,
+                params![s.session.0 as i64, s.filter, s.options, s.subscription_id],
+            )?,
             Record::Unsubscribed { session, filter } => {
                 self.unsubscribed.execute(params![session.0 as i64, filter])?
             }
@@ -173,7 +185,7 @@ impl<'c> Statements<'c> {
                 self.entry_done.execute([number.0 as i64])?
             }
             Record::Incoming { session, packet_id } => {
-                self.incoming.execute(params![session.0 as i64, packet_id.get()])?
+                INCOMING.put(&mut self.incoming, params![session.0 as i64, packet_id.get()])?
             }
             Record::IncomingDone { session, packet_id } | Record::IncomingRefused { session, packet_id } => {
                 self.incoming_done.execute(params![session.0 as i64, packet_id.get()])?
@@ -197,94 +209,109 @@ impl<'c> Statements<'c> {
             // MiB that needs room.
             self.session_ended[0].execute([session.key.0 as i64])?;
         }
-        self.session.execute(params![
-            session.key.0 as i64,
-            session.client_id,
-            session.version as u8,
-            session.expiry,
-            session.connected,
-            self.time.far(session.ends),
-            self.time.far(session.will_due),
-            session.retry_interval.map(millis),
-            session.ack_timeout.map(millis),
-            will.map(|w| &w.topic),
-            will.map(|w| w.qos.bits()),
-            will.map(|w| w.retain),
-            will.map(|w| millis(w.delay)),
-            will.and_then(|w| w.message_expiry),
-            will.map(|w| &w.forwarded),
-            will.map(|w| &w.payload),
-            session.user_name,
-            session.access.claimed_name,
-            session.access.rules,
-            session.access.listener,
-            session.access.mount_point,
-        ])
+        SESSION.put(
+            &mut self.session,
+            params![
+                session.key.0 as i64,
+                session.client_id,
+                session.version as u8,
+                session.expiry,
+                session.connected,
+                self.time.far(session.ends),
+                self.time.far(session.will_due),
+                session.retry_interval.map(millis),
+                session.ack_timeout.map(millis),
+                will.map(|w| &w.topic),
+                will.map(|w| w.qos.bits()),
+                will.map(|w| w.retain),
+                will.map(|w| millis(w.delay)),
+                will.and_then(|w| w.message_expiry),
+                will.map(|w| &w.forwarded),
+                will.map(|w| &w.payload),
+                session.user_name,
+                session.access.claimed_name,
+                session.access.rules,
+                session.access.listener,
+                session.access.mount_point,
+            ],
+        )
     }
 
     fn put_body(&mut self, number: BodyNumber, message: &Message, recorded_ms: u64) -> Result<usize> {
-        self.body.execute(params![
-            number.0 as i64,
-            message.size() as i64,
-            self.time.expiry(message),
-            recorded_ms as i64,
-            message.header().qos.bits(),
-            message.header().retain,
-            message.topic(),
-            message.forwarded(),
-            message.payload(),
-            Some(message.publisher()).filter(|name| !name.is_empty()),
-        ])
+        BODY.put(
+            &mut self.body,
+            params![
+                number.0 as i64,
+                message.size() as i64,
+                self.time.expiry(message),
+                recorded_ms as i64,
+                message.header().qos.bits(),
+                message.header().retain,
+                message.topic(),
+                message.forwarded(),
+                message.payload(),
+                Some(message.publisher()).filter(|name| !name.is_empty()),
+            ],
+        )
     }
 
     fn put_delayed(&mut self, delayed: &StoredDelayed) -> Result<usize> {
         let (message, owner) = (&delayed.message, &delayed.owner);
-        self.delayed.execute(params![
-            delayed.number.0 as i64,
-            self.time.to_file(delayed.due) as i64,
-            self.time.expiry(message),
-            message.header().qos.bits(),
-            message.header().retain,
-            message.topic(),
-            message.forwarded(),
-            message.payload(),
-            owner.as_ref().map(|owner| owner.client_id()),
-            owner.as_ref().map(|owner| owner.listener()),
-        ])
+        DELAYED.put(
+            &mut self.delayed,
+            params![
+                delayed.number.0 as i64,
+                self.time.to_file(delayed.due) as i64,
+                self.time.expiry(message),
+                message.header().qos.bits(),
+                message.header().retain,
+                message.topic(),
+                message.forwarded(),
+                message.payload(),
+                owner.as_ref().map(|owner| owner.client_id()),
+                owner.as_ref().map(|owner| owner.listener()),
+            ],
+        )
     }
 
     fn put_letter(&self, letter: &StoredLetter) -> Result<usize> {
-        let insert = "INSERT INTO letter VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
         let StoredLetter { place, receiver, cause, code, attempts, sent_ms, message } = letter;
-        self.connection.prepare_cached(insert)?.execute(params![
-            place.number.0 as i64,
-            place.dropped_ms as i64,
-            receiver,
-            cause,
-            code.map(ReasonCode::byte),
-            attempts,
-            sent_ms.map(|(first, _)| first as i64),
-            sent_ms.map(|(_, last)| last as i64),
-            message.header().qos.bits(),
-            message.topic(),
-            message.forwarded(),
-            message.payload(),
-            Some(message.publisher()).filter(|name| !name.is_empty()),
-        ])
+        let mut statement = self.connection.prepare_cached(&LETTER.insert())?;
+        LETTER.put(
+            &mut statement,
+            params![
+                place.number.0 as i64,
+                place.dropped_ms as i64,
+                receiver,
+                cause,
+                code.map(ReasonCode::byte),
+                attempts,
+                sent_ms.map(|(first, _)| first as i64),
+                sent_ms.map(|(_, last)| last as i64),
+                message.header().qos.bits(),
+                message.topic(),
+                message.forwarded(),
+                message.payload(),
+                Some(message.publisher()).filter(|name| !name.is_empty()),
+            ],
+        )
     }
 
     fn put_entry(&mut self, entry: &StoredEntry, received: bool) -> Result<usize> {
-        self.entry.execute(params![
-            entry.number.0 as i64,
-            entry.session.0 as i64,
-            (!received).then_some(entry.body.0 as i64),
-            entry.qos.bits(),
-            entry.retain,
-            entry.flight.map(|f| f.running as i64),
-            entry.flight.map(|f| f.transmissions),
-            ids_as_text(&entry.ids),
-            entry.share.as_deref(),
-        ])
+        ENTRY.put(
+            &mut self.entry,
+            params![
+                entry.number.0 as i64,
+                entry.session.0 as i64,
+                (!received).then_some(entry.body.0 as i64),
+                entry.qos.bits(),
+                entry.retain,
+                entry.flight.map(|f| f.running as i64),
+                entry.flight.map(|f| f.transmissions),
+                ids_as_text(&entry.ids),
+                entry.share.as_deref(),
+            ],
+        )
     }
 }
 
