@@ -226,7 +226,7 @@ fn a_cut_is_no_error_and_each_flipped_bit_is_found_or_takes_only_the_last_frame(
         let expected = if end < whole { &all[..all.len() - 1] } else { &all[..] };
         assert_eq!((&found[..], error), (expected, None), "cut at {end}");
     }
-    for at in (0..bytes.len()).step_by(7) {
+    for at in (0..bytes.len()).step_by(29) {
         let mut broken = bytes.clone();
         broken[at] ^= 1 << (at % 8);
         fs::write(&path, &broken).unwrap();
@@ -287,6 +287,16 @@ fn a_follower_that_was_killed_goes_on_and_is_promoted_without_its_folder_too() {
     let other = Copied::new();
     let refused = follow(other.to.path(), &into, Duration::ZERO, |_| {}).unwrap_err().to_string();
     assert!(refused.contains("it follows the copy in "), "{refused}");
+    let file = copied.generation().join(names::frames(copied.shipped.position() + 5));
+    fs::write(&file, "").unwrap();
+    let mut lines = Vec::new();
+    let end = follow(&folder, &into, Duration::ZERO, |line| lines.push(line.to_owned()));
+    let end = end.unwrap_err().to_string();
+    assert!(
+        end.contains(" is missing: the next one that it has is ") && lines.last() == Some(&end),
+        "{lines:?}"
+    );
+    fs::remove_file(&file).unwrap();
     write(&request_in(&into), "").unwrap();
     let reached = follow(&folder, &into, Duration::ZERO, |_| {}).unwrap();
     assert_eq!(reached.position, copied.shipped.position());
