@@ -277,11 +277,7 @@ fn a_follower_that_was_killed_goes_on_and_is_promoted_without_its_folder_too() {
     let place = tempfile::tempdir().unwrap();
     let into = place.path().join("standby");
     let folder = copied.to.path().to_owned();
-    let building = Building::begin(&into).unwrap();
-    drop(Replayer::restore(&copied.generation(), building.path(), None).unwrap());
-    let generation = copied.generation().canonicalize().unwrap();
-    write(&following_in(building.path()), &format!("{}\n", generation.display())).unwrap();
-    building.move_to(&into).unwrap();
+    begin_following(&copied.generation().canonicalize().unwrap(), &into).unwrap();
     copied.shipped.message(40, 50);
     copied.shipped.until_shipped(&folder);
     let other = Copied::new();
