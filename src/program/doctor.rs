@@ -37,7 +37,7 @@ pub(crate) fn check_with_files(loaded: &Loaded) -> ExitCode {
     match broker::check_files(&loaded.config, other_files) {
         Ok(()) => {
             let copy = copy_of(&loaded.config).filter(|copy| copy.severity == Severity::Warn);
-            copy.iter().for_each(|copy| complain(&copy.to_string()));
+            copy.iter().for_each(|copy| complain(&format!("{}. {}", copy.text, copy.advice)));
             say(&check_config(loaded, "can be used"));
             ExitCode::SUCCESS
         }

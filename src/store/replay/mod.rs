@@ -90,19 +90,7 @@ pub fn follow(
 ) -> Result<Reached, ReplayError> {
     let folder = generation_in(folder)?;
     let folder = folder.canonicalize().map_err(|error| ReplayError::Folder(folder, error))?;
-    match followed(into) {
-        Some(followed) if followed == folder => {}
-        Some(followed) => {
-            let what = format!("it follows the copy in {}", followed.display());
-            return Err(ReplayError::Bad(into.to_owned(), what));
-        }
-        None => {
-            let building = Building::begin(into)?;
-            drop(Replayer::restore(&folder, building.path(), None)?);
-            write(&following_in(building.path()), &format!("{}\n", folder.display()))?;
-            building.move_to(into)?;
-        }
-    }
+    begin_following(&folder, into)?;
     let mut replayer = Replayer::open(&folder, into)?;
     say(&format!("{} has {} and follows {}", into.display(), replayer.reached(), folder.display()));
     let mut looks = 0;
@@ -126,6 +114,23 @@ pub fn follow(
             return Ok(replayer.reached());
         }
         thread::sleep(interval);
+    }
+}
+
+/// Makes a directory that follows a copy, unless it is there already.
+fn begin_following(folder: &Path, into: &Path) -> Result<(), ReplayError> {
+    match followed(into) {
+        Some(followed) if followed == folder => Ok(()),
+        Some(followed) => {
+            let what = format!("it follows the copy in {}", followed.display());
+            Err(ReplayError::Bad(into.to_owned(), what))
+        }
+        None => {
+            let building = Building::begin(into)?;
+            drop(Replayer::restore(folder, building.path(), None)?);
+            write(&following_in(building.path()), &format!("{}\n", folder.display()))?;
+            building.move_to(into)
+        }
     }
 }
 

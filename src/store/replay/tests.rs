@@ -226,7 +226,7 @@ fn a_cut_is_no_error_and_each_flipped_bit_is_found_or_takes_only_the_last_frame(
         let expected = if end < whole { &all[..all.len() - 1] } else { &all[..] };
         assert_eq!((&found[..], error), (expected, None), "cut at {end}");
     }
-    for at in (0..bytes.len()).step_by(7) {
+    for at in (0..bytes.len()).step_by(29) {
         let mut broken = bytes.clone();
         broken[at] ^= 1 << (at % 8);
         fs::write(&path, &broken).unwrap();
@@ -277,16 +277,22 @@ fn a_follower_that_was_killed_goes_on_and_is_promoted_without_its_folder_too() {
     let place = tempfile::tempdir().unwrap();
     let into = place.path().join("standby");
     let folder = copied.to.path().to_owned();
-    let building = Building::begin(&into).unwrap();
-    drop(Replayer::restore(&copied.generation(), building.path(), None).unwrap());
-    let generation = copied.generation().canonicalize().unwrap();
-    write(&following_in(building.path()), &format!("{}\n", generation.display())).unwrap();
-    building.move_to(&into).unwrap();
+    begin_following(&copied.generation().canonicalize().unwrap(), &into).unwrap();
     copied.shipped.message(40, 50);
     copied.shipped.until_shipped(&folder);
     let other = Copied::new();
     let refused = follow(other.to.path(), &into, Duration::ZERO, |_| {}).unwrap_err().to_string();
     assert!(refused.contains("it follows the copy in "), "{refused}");
+    let file = copied.generation().join(names::frames(copied.shipped.position() + 5));
+    fs::write(&file, "").unwrap();
+    let mut lines = Vec::new();
+    let end = follow(&folder, &into, Duration::ZERO, |line| lines.push(line.to_owned()));
+    let end = end.unwrap_err().to_string();
+    assert!(
+        end.contains(" is missing: the next one that it has is ") && lines.last() == Some(&end),
+        "{lines:?}"
+    );
+    fs::remove_file(&file).unwrap();
     write(&request_in(&into), "").unwrap();
     let reached = follow(&folder, &into, Duration::ZERO, |_| {}).unwrap();
     assert_eq!(reached.position, copied.shipped.position());

@@ -33,9 +33,19 @@ struct LocalCopy {
 
 impl Drop for LocalCopy {
     fn drop(&mut self) {
-        // The next base deletes what is left.
+        // The next start deletes what is left.
         let _ = fs::remove_file(&self.path);
     }
+}
+
+/// Deletes what a process that was killed has left of a copy.
+pub(super) fn clear(data: &Path) {
+    // Mostly there is nothing.
+    let _ = fs::remove_file(local_in(data));
+}
+
+fn local_in(data: &Path) -> PathBuf {
+    data.join("ship.db")
 }
 
 impl BaseCopy {
@@ -59,7 +69,7 @@ impl BaseCopy {
                 return Err(refused(folder, why));
             }
         }
-        let path = data.join("ship.db");
+        let path = local_in(data);
         copy_database(&database, &path, goes_on).map_err(|error| refused(&path, error))?;
         let file = File::open(&path).map_err(|error| refused(&path, error))?;
         let local = LocalCopy { path, file };

@@ -1,6 +1,6 @@
 //! The shipping thread: what it does next.
 
-use super::base::BaseCopy;
+use super::base::{self, BaseCopy};
 use super::generation::Generation;
 use super::{ShipOptions, Shipping};
 use crate::clock;
@@ -36,6 +36,7 @@ impl From<Gone> for Refusal {
 pub(super) fn run(options: ShipOptions, data: PathBuf, log: u64, shipping: &Arc<Shipping>) {
     scheduling::yield_to_traffic();
     let _ended = Ended(shipping);
+    base::clear(&data);
     let (line, obstacle) = (None, Obstacle::default());
     let mut ship = Ship { options, data, log, shipping: Arc::clone(shipping), line, obstacle };
     let mut pause = Duration::ZERO;
