@@ -91,8 +91,6 @@ fn each_client_has_its_messages_and_bytes_in_and_out_and_the_list_is_sorted_by_t
     assert_eq!(names(&by("sent_messages")), ["receiver", "one", "three"]);
     assert_eq!(names(&by("sent_bytes"))[0], "receiver");
     let cookie = log_in(&broker, &broker.viewer);
-    let (_, page) = get(&broker, "/clients?sort=received_messages", &cookie);
-    assert!(page.contains(r#"data-label="messages in">3, "#), "{page}");
     let (_, page) = get(&broker, "/clients/three", &cookie);
     assert!(page.contains("messages in") && page.contains("messages out"), "{page}");
 }

@@ -33,7 +33,7 @@ pub(in crate::admin) fn facts(client: &ClientRow) -> Vec<(&'static str, String)>
 }
 
 /// Returns the messages of a connection in one direction, and its bytes; empty without a connection.
-pub(super) fn traffic(messages: Option<u64>, size: Option<u64>) -> String {
+fn traffic(messages: Option<u64>, size: Option<u64>) -> String {
     let (Some(messages), Some(size)) = (messages, size) else { return String::new() };
     format!("{}, {}", count(messages), bytes(size))
 }

@@ -1,6 +1,5 @@
 //! The list of clients: its filters, its order, and its place among all that fit.
 
-use super::client_facts::traffic;
 use super::entry::{SubmittedForm, Visit};
 use super::frame::PageFrame;
 use super::page::{PageResult, or_mistake, render_form};
@@ -50,13 +49,10 @@ struct ListedClient {
     listener: String,
     /// The age of the oldest message of the queue; empty without one.
     queued_for: String,
-    /// The messages and bytes of the connection; empty while the client is away.
-    traffic_in: String,
-    traffic_out: String,
 }
 
 /// The columns, each with its class and the order that its head asks for.
-const COLUMNS: [(&str, &str, Option<SessionOrder>); 13] = [
+const COLUMNS: [(&str, &str, Option<SessionOrder>); 11] = [
     ("client", "", Some(SessionOrder::ClientId)),
     ("state", "", None),
     ("user", "", None),
@@ -67,8 +63,6 @@ const COLUMNS: [(&str, &str, Option<SessionOrder>); 13] = [
     ("queued for", "number", None),
     ("in flight", "number", Some(SessionOrder::InFlight)),
     ("unacknowledged for", "number", Some(SessionOrder::OldestUnacknowledged)),
-    ("messages in", "number", Some(SessionOrder::ReceivedMessages)),
-    ("messages out", "number", Some(SessionOrder::SentMessages)),
     ("where it is", "", None),
 ];
 
@@ -218,8 +212,6 @@ impl ListedClient {
             address: address.clone().unwrap_or_default(),
             listener: listener.clone().unwrap_or_default(),
             queued_for: oldest.map(long).unwrap_or_default(),
-            traffic_in: traffic(view.client.received_messages, view.client.received_bytes),
-            traffic_out: traffic(view.client.sent_messages, view.client.sent_bytes),
             view,
         }
     }

@@ -8,7 +8,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [`names`] | the names in the folder, and what follows from them |
+//! | `names` | the names in the folder, and what follows from them |
 //! | `generation` | the files of one log in the folder |
 //! | `base` | a whole database on its way to the folder |
 //! | `thread` | what the thread does next |
