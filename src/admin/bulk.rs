@@ -26,8 +26,8 @@ use utoipa::ToSchema;
 /// request.
 const TIME: Duration = Duration::from_secs(5);
 
-/// Time that an action on dead letters has once the letters are found, however long the search took.
-/// So each request makes progress, also with a million letters.
+/// Time that an action on dead letters has once the letters are found, however long the search
+/// took. So each request makes progress, also with a million letters.
 const LEAST: Duration = Duration::from_secs(2);
 
 /// Time until a shard is asked again that could do nothing.

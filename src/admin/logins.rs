@@ -85,8 +85,8 @@ impl PageLogins {
         Some(LoggedIn { caller: login.caller.clone(), csrf: login.csrf.clone() })
     }
 
-    /// Keeps the answer to an action for the page that follows: its path and query, and a sentence. A
-    /// login has one answer at most, and none for a longer path than `PLACE`.
+    /// Keeps the answer to an action for the page that follows: its path and query, and a sentence.
+    /// A login has one answer at most, and none for a longer path than `PLACE`.
     pub(super) fn tell(&self, now: Instant, cookie: &str, (place, said): (&str, String)) {
         if let Some(login) = self.lock(now).get_mut(cookie).filter(|_| place.len() <= PLACE) {
             login.answer = Some((place.to_owned(), said));

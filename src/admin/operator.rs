@@ -26,8 +26,8 @@ pub(super) struct Operator {
 }
 
 impl Operator {
-    /// Checks that the operator may do what needs this scope. Errors: the scope is too small, or the
-    /// note is too long.
+    /// Checks that the operator may do what needs this scope. Errors: the scope is too small, or
+    /// the note is too long.
     pub(super) fn permit(&self, needed: Scope) -> Result<(), Failed> {
         permit(&self.caller, needed)?;
         if self.note.chars().count() > NOTE {
@@ -42,8 +42,8 @@ impl Operator {
     }
 
     /// Does an action to its end, and writes a line of the audit log with these parameters and the
-    /// note. `words` returns the result for that line. Errors: those of the action; its line has the
-    /// slug. The interface stops.
+    /// note. `words` returns the result for that line. Errors: those of the action; its line has
+    /// the slug. The interface stops.
     pub(super) async fn act<T: 'static>(
         &self,
         (action, target): (&'static str, &str),

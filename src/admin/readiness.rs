@@ -20,7 +20,8 @@ use utoipa::ToSchema;
 /// its CONNECT (`network.connect_timeout`), so by then clients give up waiting for their CONNACK.
 pub(super) const LATE: Duration = Duration::from_secs(10);
 
-/// The age of a change that is in the log and not in the database, from which the database is behind.
+/// The age of a change that is in the log and not in the database, from which the database is
+/// behind.
 const BEHIND: Duration = Duration::from_secs(30);
 
 /// Time without a sign of life from which a thread hangs. With [`ASKS`], a probe reports the thread

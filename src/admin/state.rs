@@ -125,9 +125,9 @@ const PASSWORDS: usize = 8;
 /// body of 1 MiB at most.
 const FILES: usize = 32;
 
-/// The turn of one caller: to search all sessions, to have a password hashed, or to use a file about
-/// clients. Another caller has its turn when the value is dropped. Work that goes on without its
-/// caller takes the turn along.
+/// The turn of one caller: to search all sessions, to have a password hashed, or to use a file
+/// about clients. Another caller has its turn when the value is dropped. Work that goes on without
+/// its caller takes the turn along.
 pub(super) struct CallerTurn {
     _permit: OwnedSemaphorePermit,
     _seat: OwnedSemaphorePermit,

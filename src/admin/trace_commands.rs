@@ -107,8 +107,8 @@ async fn begin_and_note(operator: Operator, order: TraceOrder) -> Result<u64, Fa
     begun.map_err(|full| Failed::Parameter(full.to_string()))
 }
 
-/// Ends a trace, forgets its steps, and writes a line of the audit log. Errors: the operator's scope
-/// is too small, or there is no such trace.
+/// Ends a trace, forgets its steps, and writes a line of the audit log. Errors: the operator's
+/// scope is too small, or there is no such trace.
 pub(super) async fn end_trace(operator: &Operator, number: u64) -> Result<(), Failed> {
     operator.permit(Scope::Operator)?;
     let state = operator.state.clone();

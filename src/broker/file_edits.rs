@@ -2,8 +2,8 @@
 //! bans.
 //!
 //! The supervisor makes one change at a time, and none beside a reload. The new content is checked
-//! first, then written, and then put in force, as a reload of this file alone does. Nothing can fail
-//! behind the write: what is put in force was made from the checked content.
+//! first, then written, and then put in force, as a reload of this file alone does. Nothing can
+//! fail behind the write: what is put in force was made from the checked content.
 
 use super::handshake::entrance::listener_name;
 use super::reload::ReloadMode;

@@ -18,8 +18,8 @@ use std::sync::Arc;
 pub(super) struct ListenerPlan {
     /// The listeners that are open then, in the order of the configuration.
     pub(super) open: Vec<PlannedListener>,
-    /// The entrances that are closed then: the entrances that this reload closes, and entrances that
-    /// an earlier reload closed and that still have clients.
+    /// The entrances that are closed then: the entrances that this reload closes, and entrances
+    /// that an earlier reload closed and that still have clients.
     pub(super) closed: Vec<Arc<Entrance>>,
     /// The entrances in `closed` whose sockets this reload closes.
     pub(super) removed: Vec<Arc<Entrance>>,

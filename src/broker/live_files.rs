@@ -245,8 +245,8 @@ impl LiveFiles {
         self.digests.has(path, version)
     }
 
-    /// Puts a file in force that an operator has changed: that of the broker, or of listeners. Returns
-    /// the walks that disconnect clients, and the rules on their way to the shards.
+    /// Puts a file in force that an operator has changed: that of the broker, or of listeners.
+    /// Returns the walks that disconnect clients, and the rules on their way to the shards.
     pub(super) fn put_edited_in_force(
         &mut self,
         (path, is_of_broker): (&Path, bool),

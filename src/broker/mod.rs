@@ -248,8 +248,8 @@ impl Broker {
         self.tell(Request::Watch(watcher));
     }
 
-    /// Adds one who is given the configuration that each reload has put in force. The watcher is called
-    /// on the thread that accepts connections, and must not block.
+    /// Adds one who is given the configuration that each reload has put in force. The watcher is
+    /// called on the thread that accepts connections, and must not block.
     ///
     /// # Panics
     /// If called from within an async runtime.

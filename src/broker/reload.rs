@@ -205,8 +205,9 @@ impl Reload {
     /// Changes one of the files about clients, and puts it in force.
     ///
     /// # Errors
-    /// The file is unchanged, and the old content stays in force. If the disk hangs, nobody knows which
-    /// content the file has. If only the last step is not confirmed by the disk, the change is in force.
+    /// The file is unchanged, and the old content stays in force. If the disk hangs, nobody knows
+    /// which content the file has. If only the last step is not confirmed by the disk, the change
+    /// is in force.
     pub(super) async fn edit_file(&mut self, edit: FileEdit) -> Result<FileEdited, NotEdited> {
         let (key, mode, path) = (edit.file.key(), edit.mode, edit.file.path(&self.config)?);
         let is_of_broker = edit.file.is_of_broker(&path, &self.config);

@@ -351,7 +351,8 @@ struct SharedParts<'a> {
     bans: Option<Arc<BanList>>,
 }
 
-/// Starts `count` shards, each on a thread of its own. Shard *n* takes up the `n`-th of `recovered`.
+/// Starts `count` shards, each on a thread of its own. Shard *n* takes up the `n`-th of
+/// `recovered`.
 fn start_shards(
     config: &Config,
     count: usize,

@@ -139,8 +139,8 @@ impl ValueRule {
     }
 }
 
-/// Returns a list or a quoted text as TOML has it. Returns `None` for every other text: `[::1]:1883`
-/// is an address.
+/// Returns a list or a quoted text as TOML has it. Returns `None` for every other text:
+/// `[::1]:1883` is an address.
 fn as_in_file(text: &str) -> Option<ValueKind> {
     if !text.starts_with(['[', '"', '\'']) {
         return None;

@@ -1,8 +1,8 @@
 //! The lines of the log on their way to the export by OTLP.
 //!
 //! A thread that logs copies its line into a queue, as for standard error, and never waits. The
-//! queue has a bound in lines and in bytes; beyond it the oldest lines go, and are counted. Lines of
-//! the thread that exports are left out, so that a failed export never makes the next one.
+//! queue has a bound in lines and in bytes; beyond it the oldest lines go, and are counted. Lines
+//! of the thread that exports are left out, so that a failed export never makes the next one.
 
 use serde_json::Value;
 use std::cell::Cell;

@@ -172,8 +172,8 @@ impl Drop for Exporter {
     }
 }
 
-/// Keeps the lines of the log from now on, if they are exported. Not on the thread, so that no line is
-/// missing until it has started.
+/// Keeps the lines of the log from now on, if they are exported. Not on the thread, so that no line
+/// is missing until it has started.
 fn keep_lines(config: &Otlp) {
     tap::keep(if config.exports(OtlpSignal::Logs) { KeepLines::Yes } else { KeepLines::No });
 }

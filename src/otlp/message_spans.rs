@@ -108,8 +108,8 @@ pub(super) struct MessageSpans {
 }
 
 impl MessageSpans {
-    /// Takes a step in. Returns the spans that had to make room. Steps that belong to no message are
-    /// skipped. `unix_ms` is the time `now` since 1970.
+    /// Takes a step in. Returns the spans that had to make room. Steps that belong to no message
+    /// are skipped. `unix_ms` is the time `now` since 1970.
     pub(super) fn take(
         &mut self,
         now: Instant,

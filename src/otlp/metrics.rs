@@ -1,7 +1,7 @@
 //! The families of /metrics in the messages of the protocol.
 //!
-//! The names are those of /metrics, with the units beside them. So Prometheus has the same names by a
-//! scrape and by OTLP, and one board and one set of alerts fit both.
+//! The names are those of /metrics, with the units beside them. So Prometheus has the same names by
+//! a scrape and by OTLP, and one board and one set of alerts fit both.
 
 use super::attributes::{attribute, scope, text};
 use crate::admin::metrics::text::{Family, Kind, Number, Reading, Sample};

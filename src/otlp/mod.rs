@@ -2,9 +2,9 @@
 //! HTTP with protobuf. Only with the cargo feature `otlp`; without it a configuration that names a
 //! collector is refused.
 //!
-//! One thread of a low priority does it all, and nothing waits for it. Each signal goes its own way,
-//! so a collector that takes no traces still gets metrics. Every queue on the way has a bound, and
-//! what is lost is counted ([`crate::broker::export_counts`]).
+//! One thread of a low priority does it all, and nothing waits for it. Each signal goes its own
+//! way, so a collector that takes no traces still gets metrics. Every queue on the way has a bound,
+//! and what is lost is counted ([`crate::broker::export_counts`]).
 //!
 //! The messages of the protocol come from the crate `opentelemetry-proto`. The SDK of OpenTelemetry
 //! is not used: it has no instrument for histograms that are counted elsewhere, it would need a

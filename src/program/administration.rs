@@ -35,8 +35,8 @@ pub(crate) enum StoreOpened {
 
 impl AdminPart {
     /// Starts the interface, if it can start now: its socket needs its directory. Before the store
-    /// is opened, an address that is taken is no failure: another broker may have the data directory,
-    /// and the store says so.
+    /// is opened, an address that is taken is no failure: another broker may have the data
+    /// directory, and the store says so.
     ///
     /// # Errors
     /// An address or a socket that the operator set cannot be used, or the system refuses a thread.

@@ -102,12 +102,12 @@ pub(crate) enum StoreQuery {
         /// The new data directory
         #[arg(long, value_name = "DIR")]
         into: PathBuf,
-        /// The last moment: a position, or a time such as 2027-01-31T12:00:00Z; the end if it is not
-        /// given
+        /// The last moment: a position, or a time such as 2027-01-31T12:00:00Z; the end if it is
+        /// not given
         #[arg(long, value_name = "POSITION|TIME", conflicts_with = "follow")]
         until: Option<String>,
-        /// Go on with what comes, each store.ship_interval, until the directory is promoted; goes on
-        /// with a directory that follows already
+        /// Go on with what comes, each store.ship_interval, until the directory is promoted; goes
+        /// on with a directory that follows already
         #[arg(long)]
         follow: bool,
     },

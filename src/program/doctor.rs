@@ -48,7 +48,8 @@ pub(crate) fn check_with_files(loaded: &Loaded) -> ExitCode {
     }
 }
 
-/// Looks at the data directory, and reads the files of the HTTP interface and of the export. Returns the problems.
+/// Looks at the data directory, and reads the files of the HTTP interface and of the export.
+/// Returns the problems.
 fn other_files(config: &Config) -> Vec<String> {
     let usable = |data: &Path| refuse_following(data).and_then(|()| sqlite::directory::check(data));
     let store = data_directory(config).and_then(|directory| usable(&directory).err());

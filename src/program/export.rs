@@ -10,8 +10,8 @@ use std::sync::Arc;
 pub(crate) struct ExportPart(Arc<Exporter>);
 
 impl ExportPart {
-    /// Starts the export, if the configuration names a collector. Call it before everything else, so
-    /// that the log lines of a start that fails are exported, too.
+    /// Starts the export, if the configuration names a collector. Call it before everything else,
+    /// so that the log lines of a start that fails are exported, too.
     ///
     /// # Errors
     /// A file cannot be used, or the system refuses the thread.

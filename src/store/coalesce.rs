@@ -16,8 +16,8 @@ use crate::store::operation::{Fold, Operation, Subject};
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
-/// Operations that cancelled out, beside four times those that remain, from which on their places
-/// are taken away.
+/// Places of operations that cancelled out are kept up to this number and four times those in use.
+/// Beyond it they are all taken away at once.
 const VACANT: usize = 1 << 16;
 
 /// The operations of one frame of the log, or of one transaction of the database.
@@ -135,8 +135,8 @@ impl CommitGroup {
     }
 
     /// Folds in the operations of a later group, which is left without any. `frame_ms` is the file
-    /// time of its frame, for operations that were in no frame before. The charge of the group moves
-    /// over as well.
+    /// time of its frame, for operations that were in no frame before. The charge of the group
+    /// moves over as well.
     pub fn absorb(&mut self, later: &mut CommitGroup, frame_ms: u64) {
         self.take_charge(&later.charge);
         later.charge.set(0);
@@ -146,8 +146,7 @@ impl CommitGroup {
         later.live = 0;
     }
 
-    /// As [`CommitGroup::absorb`], for operations that are in no group, such as those of a frame
-    /// that was read.
+    /// As [`CommitGroup::absorb`], for operations without a group. A frame that was read has such.
     pub fn absorb_all(
         &mut self,
         operations: impl IntoIterator<Item = Operation>,

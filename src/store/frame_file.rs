@@ -73,8 +73,8 @@ impl FrameFile {
         Ok(frame::check(self.look(length)?, log))
     }
 
-    /// Returns true if nothing but a part of a frame of this log follows, or zeros, as after a crash
-    /// of the writer or of its machine. Reads the rest of the file.
+    /// Returns true if nothing but a part of a frame of this log follows, or zeros, as after a
+    /// crash of the writer or of its machine. Reads the rest of the file.
     ///
     /// # Errors
     /// The file cannot be read.

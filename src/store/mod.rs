@@ -195,8 +195,8 @@ pub trait Store: Send {
     /// Returns the bytes that the store takes, free pages included.
     fn bytes(&self) -> u64;
 
-    /// Sets the account of the memory that the store has in use, and the place of its figures. Called
-    /// once, before the first commit.
+    /// Sets the account of the memory that the store has in use, and the place of its figures.
+    /// Called once, before the first commit.
     fn attach(&mut self, _budget: &Arc<Budget>, _statistics: &Arc<StoreStatistics>) {}
 
     /// Returns the directory of the store; `None` if the store is in memory.
@@ -204,7 +204,8 @@ pub trait Store: Send {
         None
     }
 
-    /// Returns a way to readers of the same store, for other threads. Call [`Store::recover`] first.
+    /// Returns a way to readers of the same store, for other threads. Call [`Store::recover`]
+    /// first.
     fn opener(&self) -> OpenReader;
 
     /// Returns a reader of the same store, for another thread.

@@ -1,5 +1,5 @@
-//! An obstacle of a thread of the store, such as a lock of another process: when it began, and when the
-//! log has the next line about it.
+//! An obstacle of a thread of the store, such as a lock of another process: when it began, and when
+//! the log has the next line about it.
 
 use crate::time::Instant;
 use std::time::Duration;

@@ -185,7 +185,8 @@ pub(crate) struct MessageArguments {
     /// 0, 1 or 2, for publishers and subscribers [default: 0; redelivery and session: 1]
     #[arg(short, long, value_parser = qos)]
     pub qos: Option<QoS>,
-    /// Topic of a publisher: %i number, %c client id, %u user, %r run [default: homing-load/RUN/...]
+    /// Topic of a publisher: %i number, %c client id, %u user, %r run [default:
+    /// homing-load/RUN/...]
     #[arg(short, long, value_name = "PATTERN")]
     pub topic: Option<String>,
     /// Bytes of each payload, or a range such as 64-4096; 24 at least

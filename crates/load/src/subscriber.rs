@@ -229,8 +229,8 @@ impl RedeliverySubscriber {
         memory: &mut SubscriberMemory,
     ) {
         let Some((verdict, sequence)) = self.take(phase, message, memory) else {
-            // A message of somebody else on a topic that the user chose must not take a place of the
-            // broker's window.
+            // A message of somebody else on a topic that the user chose must not take a place of
+            // the broker's window.
             return acknowledge(&self.run, self.receiver, sender, message);
         };
         let live = phase == RedeliveryPhase::Live;

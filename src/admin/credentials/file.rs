@@ -75,8 +75,8 @@ impl CredentialFile {
     }
 
     /// Reads the file again if it changed. A file with a mistake, a missing one, and one that is
-    /// not read within a second leave the credentials unchanged, and are logged once. Costs a thread
-    /// and a `stat`.
+    /// not read within a second leave the credentials unchanged, and are logged once. Costs a
+    /// thread and a `stat`.
     pub(crate) async fn look(&self) {
         if self.file.path.load().is_none() {
             return;

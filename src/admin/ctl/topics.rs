@@ -26,7 +26,8 @@ pub(super) enum TopicsCommand {
         #[arg(long, group = "about")]
         receiver: Option<String>,
     },
-    /// List the last dropped messages, and the requests of clients that were refused, with the reason
+    /// List the last dropped messages, and the requests of clients that were refused, with the
+    /// reason
     Dropped {
         /// Only this topic name, or the topics that a filter matches
         #[arg(long)]

@@ -1,5 +1,5 @@
-//! The commands of `homing ctl` about the users of clients, in `auth.password_file` and in the files
-//! of single listeners.
+//! The commands of `homing ctl` about the users of clients, in `auth.password_file` and in the
+//! files of single listeners.
 
 use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;

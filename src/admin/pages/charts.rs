@@ -1,5 +1,5 @@
-//! The charts of the last hour and day. Each is an SVG drawing that needs no JavaScript: a line, the
-//! scale and the times beside it, and the value of each column as its title.
+//! The charts of the last hour and day. Each is an SVG drawing that needs no JavaScript: a line,
+//! the scale and the times beside it, and the value of each column as its title.
 //!
 //! A chart that is not seen misses nothing: its words have the present and the highest value, and a
 //! table has all figures of the span in twelve rows.

@@ -32,7 +32,8 @@ pub(in crate::admin) fn facts(client: &ClientRow) -> Vec<(&'static str, String)>
     facts.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }
 
-/// Returns the messages of a connection in one direction, and its bytes; empty without a connection.
+/// Returns the messages of a connection in one direction, and its bytes; empty without a
+/// connection.
 fn traffic(messages: Option<u64>, size: Option<u64>) -> String {
     let (Some(messages), Some(size)) = (messages, size) else { return String::new() };
     format!("{}, {}", count(messages), bytes(size))

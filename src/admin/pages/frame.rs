@@ -1,5 +1,5 @@
-//! The frame of every page: places, the state of the broker, its worst problem, and the pace at which
-//! the page follows the broker.
+//! The frame of every page: places, the state of the broker, its worst problem, and the pace at
+//! which the page follows the broker.
 
 use super::assets::{ICON, SCRIPT, STYLE};
 use super::entry::Visit;

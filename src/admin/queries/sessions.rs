@@ -59,9 +59,9 @@ pub(crate) struct ListParameters {
     /// The fields of each row, each once, with commas between them. Without it, a row has all.
     #[schema(example = "client_id,queued")]
     pub(crate) fields: Option<String>,
-    /// The order of the rows over all pages. Each page takes a look at every session, and the answer
-    /// has the number of all that fit. Without it, the rows come in no order, and a page costs its
-    /// rows only. A client whose figure changes may be missing, or come twice.
+    /// The order of the rows over all pages. Each page takes a look at every session, and the
+    /// answer has the number of all that fit. Without it, the rows come in no order, and a page
+    /// costs its rows only. A client whose figure changes may be missing, or come twice.
     #[schema(value_type = Option<SessionOrder>)]
     pub(crate) sort: Option<String>,
     /// Only sessions in this state.

@@ -46,10 +46,10 @@ pub(crate) struct SortedPage {
     pub(crate) is_complete: bool,
 }
 
-/// Returns a page of the sessions that fit, in an order: from the last pass over all sessions, if it
-/// has the page and is good enough. Else looks at every session. With a filter that only sockets can
-/// answer, it also asks each socket that may fit. A page does not wait for the turn of a search, which
-/// may take seconds: the shards answer one question at a time in any case.
+/// Returns a page of the sessions that fit, in an order: from the last pass over all sessions, if
+/// it has the page and is good enough. Else looks at every session. With a filter that only sockets
+/// can answer, it also asks each socket that may fit. A page does not wait for the turn of a
+/// search, which may take seconds: the shards answer one question at a time in any case.
 ///
 /// # Errors
 /// A parameter or the cursor is not valid, or a shard does not answer.

@@ -1,5 +1,5 @@
-//! The clients that an operator looks for first: stuck clients and the longest queues. A stuck client
-//! is connected and leaves a message unacknowledged.
+//! The clients that an operator looks for first: stuck clients and the longest queues. A stuck
+//! client is connected and leaves a message unacknowledged.
 //!
 //! The shards keep the sessions whose acknowledgement is overdue by `redelivery`: after a minute by
 //! default, and never if that is off. A client is stuck here after ten seconds, so its search looks

@@ -130,8 +130,8 @@ fn few_messages<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Object<Message
 #[schema(as = Published)]
 pub(crate) struct PublishedAnswer {
     /// The name of the reason code in lower case, such as `success` or `no_matching_subscribers`.
-    /// `busy` if the broker was too busy to publish it, `share-used` if too many messages of this publisher
-    /// have no answer yet, and `unconfirmed` if the outcome is not known.
+    /// `busy` if the broker was too busy to publish it, `share-used` if too many messages of this
+    /// publisher have no answer yet, and `unconfirmed` if the outcome is not known.
     #[schema(example = "success")]
     pub(crate) reason: String,
     /// The reason code that PUBACK would have; null for `busy`, `share-used` and `unconfirmed`.

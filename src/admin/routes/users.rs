@@ -1,4 +1,5 @@
-//! /api/v1/users: the users of clients in `auth.password_file`, and in the files of single listeners.
+//! /api/v1/users: the users of clients in `auth.password_file`, and in the files of single
+//! listeners.
 
 use super::config::Disconnected;
 use super::json_answer::JsonAnswer;
@@ -37,16 +38,16 @@ pub(crate) struct UserParameters {
     #[schema(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<usize>,
     cursor: Option<String>,
-    /// The name of a listener with a `password_file` of its own. Without it, `auth.password_file` is
-    /// meant.
+    /// The name of a listener with a `password_file` of its own. Without it, `auth.password_file`
+    /// is meant.
     listener: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UserFileParameters {
-    /// The name of a listener with a `password_file` of its own. Without it, `auth.password_file` is
-    /// meant.
+    /// The name of a listener with a `password_file` of its own. Without it, `auth.password_file`
+    /// is meant.
     listener: Option<String>,
 }
 

@@ -42,8 +42,8 @@ pub(crate) struct ClientRow {
     /// The Keep Alive in seconds, 0 for none; null while the client is away.
     #[schema(required)]
     pub(crate) keep_alive: Option<u16>,
-    /// True if CONNECT asked for a new session: Clean Start, or Clean Session in 3.x. Null while the
-    /// client is away.
+    /// True if CONNECT asked for a new session: Clean Start, or Clean Session in 3.x. Null while
+    /// the client is away.
     #[schema(required)]
     pub(crate) clean_start: Option<bool>,
     /// Seconds since the last whole packet of the client.

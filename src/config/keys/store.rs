@@ -46,15 +46,16 @@ section! {
             reload: Live,
             why: "A loss of power costs one second at most.",
             elsewhere: "mosquitto `autosave_interval`, NATS `sync_interval`";
-        /// The largest size of the log and the database together. Twelve files of the log count, used
-        /// or not: each has a 64th of the limit at the start, rounded up to whole MiB, from 1 to 8 MiB.
-        /// The write-ahead log of the database comes on top, usually 16 MiB. The store counts as full
-        /// from 20 MiB below the limit on, until acknowledgements have made room. Then QoS 1 and 2
-        /// messages are refused (5.0: 0x97; 3.x: the connection is closed). So are new sessions that outlive their connections, and new subscriptions of such
-        /// sessions (5.0: 0x97; 3.x: 0x03 and 0x80). A retained message at QoS 0 still reaches
-        /// subscribers. The message is retained if it is no larger than its predecessor; otherwise
-        /// neither is retained. A full disk has the same effect. A reload with a limit below the
-        /// present size deletes nothing: the store is full.
+        /// The largest size of the log and the database together. Twelve files of the log count,
+        /// used or not: each has a 64th of the limit at the start, rounded up to whole MiB, from 1
+        /// to 8 MiB. The write-ahead log of the database comes on top, usually 16 MiB. The store
+        /// counts as full from 20 MiB below the limit on, until acknowledgements have made room.
+        /// Then QoS 1 and 2 messages are refused (5.0: 0x97; 3.x: the connection is closed). So are
+        /// new sessions that outlive their connections, and new subscriptions of such sessions
+        /// (5.0: 0x97; 3.x: 0x03 and 0x80). A retained message at QoS 0 still reaches subscribers.
+        /// The message is retained if it is no larger than its predecessor; otherwise neither is
+        /// retained. A full disk has the same effect. A reload with a limit below the present size
+        /// deletes nothing: the store is full.
         size_limit: ByteSize = ByteSize(0),
             ValueType::Size(64 << 20, 256 << 40).or("unlimited", "what the disk holds"),
             reload: Live,

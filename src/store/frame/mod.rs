@@ -49,8 +49,8 @@ const LEAST: usize = HEAD + DIGEST;
 /// The kind of a group. A cluster has more kinds.
 const GROUP: u8 = 2;
 
-/// A digest of a frame: the first 16 bytes of SHA-256. It is the checksum of its frame, and the
-/// link to the next one.
+/// A digest of a frame: the first 16 bytes of SHA-256. It proves that the frame is whole. The next
+/// frame names it, so no frame between them can be missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest([u8; DIGEST]);
 

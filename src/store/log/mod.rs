@@ -140,8 +140,8 @@ impl Log {
         self.older.iter().take_while(|older| older.last <= up_to).map(|older| older.size).sum()
     }
 
-    /// Frees files whose frames are not needed, up to this position: some of them, if there are many.
-    /// One file stays for later frames.
+    /// Frees files whose frames are not needed, up to this position: some of them, if there are
+    /// many. One file stays for later frames.
     ///
     /// # Errors
     /// [`StoreError::Failed`]: a file cannot be deleted.
@@ -157,8 +157,8 @@ impl Log {
         Ok(())
     }
 
-    /// Has the reserve again if it was used: from a file that is free, or a new one. Returns false if
-    /// the disk has no room for it.
+    /// Has the reserve again if it was used: from a file that is free, or a new one. Returns false
+    /// if the disk has no room for it.
     ///
     /// # Errors
     /// The file cannot be written for another reason than room.

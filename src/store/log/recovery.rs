@@ -98,8 +98,8 @@ pub fn scan(
         let bytes = fs::read(path).map_err(|error| failed(path, &error))?;
         let header = match read_header(&bytes) {
             Ok(header) if header.first == *first => header,
-            // A crash came before the header of the next file was on the disk. The file has the bytes
-            // of its earlier use.
+            // A crash came before the header of the next file was on the disk. The file has the
+            // bytes of its earlier use.
             _ if next.is_none() && !is_ended && at > 0 && !has_frames(&bytes, *first, id) => break,
             Ok(_) => return Err(scan.broken(path, 0, "its header names another position", *first)),
             Err(why) => return Err(scan.broken(path, 0, &why, *first)),
@@ -314,8 +314,8 @@ impl Scan {
         ))
     }
 
-    /// Moves everything behind the last frame that was read aside, into files with the name of their
-    /// file and `.cut`. Returns their paths.
+    /// Moves everything behind the last frame that was read aside, into files with the name of
+    /// their file and `.cut`. Returns their paths.
     ///
     /// # Errors
     /// A file cannot be written.

@@ -23,8 +23,8 @@ const LAST_ATTEMPTS: u32 = 8;
 pub(super) struct Applier(JoinHandle<()>);
 
 impl Applier {
-    /// Starts the thread. `time` maps the times of groups to file times. The memory that is released
-    /// with a group is subtracted from the budget.
+    /// Starts the thread. `time` maps the times of groups to file times. The memory that is
+    /// released with a group is subtracted from the budget.
     ///
     /// # Errors
     /// The system refuses a thread.

@@ -37,10 +37,10 @@ use unapplied::Unapplied;
 
 /// Number of log files that may wait for the database. With more, commits wait.
 const MOST_BEHIND: u64 = 8;
-/// Largest number of files of a log: [`MOST_BEHIND`], the active file, a free file, the reserve, and
-/// a file for a large frame.
+/// Largest number of files of a log: [`MOST_BEHIND`], the active file, a free file, the reserve,
+/// and a file for a large frame.
 const MOST_FILES: u64 = MOST_BEHIND + 4;
-/// The time that a commit waits for the database before it says that it is behind.
+/// The time that a commit waits for the database. After it the store counts as behind.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// The settings of a store.
@@ -84,8 +84,8 @@ impl LoggedStore {
         let space = space_in(path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new(".")));
         let segment_size =
             segment_size(options.size_limit.unwrap_or(u64::MAX).min(space.unwrap_or(u64::MAX)));
-        // What the log has was acknowledged, so a limit does not keep it from the database. Beyond the
-        // limit there is no room for more.
+        // What the log has was acknowledged, so a limit does not keep it from the database. Beyond
+        // the limit there is no room for more.
         let no_limit = SqliteOptions { durability: options.durability, size_limit: None };
         let mut catch_up = CatchUp::new(Sqlite::open(path, no_limit)?)?;
         let (applied, _) = catch_up.database.applied()?;
@@ -124,8 +124,8 @@ impl LoggedStore {
         Ok(())
     }
 
-    /// Writes a frame, forces it to the disk as the settings say, and returns its mark. `put` writes
-    /// the frame into the buffer.
+    /// Writes a frame, forces it to the disk as the settings say, and returns its mark. `put`
+    /// writes the frame into the buffer.
     fn append(
         &mut self,
         room: Room,
@@ -165,9 +165,9 @@ impl LoggedStore {
         Ok(Mark { position: head.position, digest, moment, next_number })
     }
 
-    /// Appends the frame in the buffer. Without room, files that the database does not need any more
-    /// are freed first. If there are none, the reserve of the database is deleted: the next attempt
-    /// has the room.
+    /// Appends the frame in the buffer. Without room, files that the database does not need any
+    /// more are freed first. If there are none, the reserve of the database is deleted: the next
+    /// attempt has the room.
     fn append_or_make_room(&mut self, digest: frame::Digest, room: Room) -> Result<(), StoreError> {
         match self.log.append(&self.buffer, digest, room) {
             Err(StoreError::Full(_)) => {}
@@ -196,8 +196,8 @@ impl LoggedStore {
         Ok(())
     }
 
-    /// Frees the files of the log that neither the database nor the copy needs. If too many are kept
-    /// for the copy, it begins again.
+    /// Frees the files of the log that neither the database nor the copy needs. If too many are
+    /// kept for the copy, it begins again.
     fn free_log(&mut self) -> Result<(), StoreError> {
         let applied = self.unapplied.applied();
         let LogCopy::Shipped(shipping, _) = &self.copy else { return self.log.free_up_to(applied) };
@@ -211,8 +211,8 @@ impl LoggedStore {
         Ok(())
     }
 
-    /// Frees the files that are kept for the copy alone: the disk has no room. Returns false if there
-    /// are none.
+    /// Frees the files that are kept for the copy alone: the disk has no room. Returns false if
+    /// there are none.
     fn keep_nothing_for_copy(&mut self) -> Result<bool, StoreError> {
         let LogCopy::Shipped(shipping, _) = &self.copy else { return Ok(false) };
         let applied = self.unapplied.applied();
@@ -244,9 +244,9 @@ impl LoggedStore {
         Ok(())
     }
 
-    /// Folds a group that was appended into what the database does not have yet. If the memory of the
-    /// broker is nearly used up, waits for the release of its part: the next message would be refused
-    /// for memory that is free a moment later.
+    /// Folds a group that was appended into what the database does not have yet. If the memory of
+    /// the broker is nearly used up, waits for the release of its part: the next message would be
+    /// refused for memory that is free a moment later.
     fn fold(&mut self, group: &mut CommitGroup, mark: Mark) -> Result<(), StoreError> {
         let bytes = self.buffer.len() as u64;
         let is_short = self.budget.as_ref().is_some_and(|budget| budget.is_nearly_exceeded());

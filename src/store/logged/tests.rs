@@ -558,8 +558,8 @@ fn memory_of_changes_that_wait_is_counted_once_and_released_with_their_apply() {
     until(|| budget.in_use() <= before);
 }
 
-/// Returns all that a start finds and reads, as text; and true if messages were missing, which the log
-/// and the counters of drops say.
+/// Returns all that a start finds and reads, as text; and true if messages were missing, which the
+/// log and the counters of drops say.
 fn contents(data: &Path) -> Result<(String, bool), StoreError> {
     let mut store = LoggedStore::open(data, SMALL)?;
     let now = Moment { monotonic: Instant::from_millis(5), unix_millis: 4_000_000_000_000, boot: None };

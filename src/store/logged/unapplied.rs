@@ -1,8 +1,8 @@
-//! The changes that only the log has, shared by three threads: the committing thread adds changes, the
-//! applying thread takes them, and the reading thread looks for messages.
+//! The changes that only the log has, shared by three threads: the committing thread adds changes,
+//! the applying thread takes them, and the reading thread looks for messages.
 //!
-//! There is a growing group, and a group under way to the database. The lock is held for one group of
-//! the log, one take, or one page.
+//! There is a growing group, and a group under way to the database. The lock is held for one group
+//! of the log, one take, or one page.
 
 use super::lookup::{Lookup, look};
 use crate::clock;
@@ -310,8 +310,8 @@ impl Unapplied {
         (Arc::into_inner(portion.group).unwrap_or_default(), waiting)
     }
 
-    /// Gives the emptied group of a portion back, so that its allocations are used again. The account
-    /// has its memory back by now.
+    /// Gives the emptied group of a portion back, so that its allocations are used again. The
+    /// account has its memory back by now.
     pub(super) fn recycle(&self, group: CommitGroup, position: u64) {
         let mut state = self.lock();
         (state.spare, state.released) = (group, position);

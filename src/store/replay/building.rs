@@ -1,5 +1,5 @@
-//! A directory while it is built: beside its place, under another name, so that nothing half made ever
-//! stands there.
+//! A directory while it is built: beside its place, under another name, so that nothing half made
+//! ever stands there.
 
 use super::ReplayError;
 use crate::store::files;

@@ -2,9 +2,9 @@
 //! moment, or on and on.
 //!
 //! The directory is built beside its place, under another name, and moved there when it is whole. A
-//! directory that follows a copy is marked: no broker starts on it before it is promoted. In the end
-//! the directory has no log, so its broker begins one with an identifier of its own, and ships it
-//! into a generation of its own.
+//! directory that follows a copy is marked: no broker starts on it before it is promoted. In the
+//! end the directory has no log, so its broker begins one with an identifier of its own, and ships
+//! it into a generation of its own.
 //!
 //! | file | what |
 //! |---|---|
@@ -38,8 +38,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// Number of looks in a row at something bad before a follower ends: a synchronised folder may have a
-/// part of a file for a moment.
+/// Number of looks in a row at something bad before a follower ends: a synchronised folder may have
+/// a part of a file for a moment.
 const LOOKS: u32 = 10;
 /// The time that [`promote`] waits for a follower to end.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -60,8 +60,8 @@ pub enum ReplayError {
     Store(#[from] StoreError),
 }
 
-/// Makes a data directory `into` of the copy in `folder`, with everything up to `until`. Returns the
-/// last position.
+/// Makes a data directory `into` of the copy in `folder`, with everything up to `until`. Returns
+/// the last position.
 ///
 /// # Errors
 /// There is no sound copy of that moment, or the directory cannot be made. Nothing is left of it.
@@ -134,8 +134,8 @@ fn begin_following(folder: &Path, into: &Path) -> Result<(), ReplayError> {
     }
 }
 
-/// Ends [`follow`], applies what the copy has, and lets a broker start on the directory. Returns the
-/// last position, and why the copy could not be read up to its end, if so.
+/// Ends [`follow`], applies what the copy has, and lets a broker start on the directory. Returns
+/// the last position, and why the copy could not be read up to its end, if so.
 ///
 /// # Errors
 /// The directory does not follow a copy, or its follower does not end.
@@ -177,7 +177,8 @@ struct Replayer {
 }
 
 impl Replayer {
-    /// Copies the base for a moment into an empty directory, and applies the frames up to the moment.
+    /// Copies the base for a moment into an empty directory, and applies the frames up to the
+    /// moment.
     fn restore(folder: &Path, directory: &Path, until: Option<Until>) -> Result<Replayer, ReplayError> {
         let contents = contents_of(folder)?;
         let base = base_for(folder, &contents, until)?;
@@ -275,7 +276,7 @@ fn base_for(folder: &Path, contents: &Contents, until: Option<Until>) -> Result<
         Some(Until::Time(time)) => {
             let mut newest_first = contents.bases.iter().rev().copied();
             let is_before = |base: &u64| reached_by(folder, *base).is_ok_and(|base| base.unix_millis <= time);
-            // The oldest one says what is wrong with it.
+            // If no base is early enough, the replay of the oldest one explains it.
             Ok(newest_first.find(is_before).unwrap_or(oldest))
         }
     }

@@ -26,7 +26,8 @@ struct Reading {
     first: u64,
     path: PathBuf,
     frames: FrameFile,
-    /// The last frame that was read in it, also before the first one that is wanted.
+    /// The position of the last frame that was read from the file. It may be before the first frame
+    /// that is wanted.
     position: u64,
     digest: Option<Digest>,
 }
@@ -96,7 +97,8 @@ impl Source {
     /// Looks behind the last frame of a file. Returns true if there may be a next frame now.
     fn leave_file(&mut self) -> Result<bool, ReplayError> {
         let Some(file) = &mut self.file else { return Ok(true) };
-        // The list of files is read before the rest of this file: the writer leaves a file for ever.
+        // The list of files is read before the rest of this file: the writer leaves a file for
+        // ever.
         let next = contents_of(&self.folder)?.file_behind(file.first);
         file.frames.forget();
         let io = |error| ReplayError::Folder(file.path.clone(), error);

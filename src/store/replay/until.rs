@@ -9,8 +9,8 @@ use std::time::{Duration, UNIX_EPOCH};
 pub enum Until {
     /// The frame at this position is the last one.
     Position(u64),
-    /// The last frame is the one before the first that is later than this time, by the wall clock of
-    /// the broker, in milliseconds since 1970.
+    /// The last frame is the one before the first that is later than this time, by the wall clock
+    /// of the broker, in milliseconds since 1970.
     Time(u64),
 }
 

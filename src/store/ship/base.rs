@@ -1,8 +1,8 @@
 //! A whole database on its way to the folder.
 //!
-//! It is made in the data directory first, because SQLite cannot shorten its own write-ahead log while
-//! a copy is made: a folder that hangs would fill the disk. From there it is carried in portions, with
-//! new frames in between.
+//! SQLite cannot shorten its write-ahead log while it makes a copy. So the copy is made in the data
+//! directory: a copy straight into a folder that hangs would fill the disk of the store. From there
+//! it is carried to the folder in portions, with new frames in between.
 
 use super::generation::{End, Generation, refused};
 use super::thread::Refusal;

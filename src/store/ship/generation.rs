@@ -165,8 +165,8 @@ impl Generation {
         append().map_err(|error: io::Error| refused(&path, error))
     }
 
-    /// Returns true if there is no whole base, if the one before a gap may not be whole, or if there
-    /// are many frames behind the newest base.
+    /// Returns true if there is no whole base, if the one before a gap may not be whole, or if
+    /// there are many frames behind the newest base.
     pub(super) fn needs_base(&self) -> bool {
         let Contents { bases, parts, .. } = &self.contents;
         bases.is_empty() || !parts.is_empty() || self.since_base >= BETWEEN_BASES

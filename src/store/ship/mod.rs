@@ -1,10 +1,10 @@
-//! Ships the log of a store: a thread copies its frames into a folder, seconds after they are on the
-//! disk. [`super::replay`] makes a data directory of the copy.
+//! Ships the log of a store: a thread copies its frames into a folder, seconds after they are on
+//! the disk. [`super::replay`] makes a data directory of the copy.
 //!
 //! The committing thread tells how far the log is synced, asks which files it may free, and does
 //! nothing else for the copy. Files that are not shipped yet are kept, up to a bound. Beyond it the
-//! log keeps nothing more for the copy, which begins again with a whole database. So a folder that is
-//! full, slow, or gone delays no message.
+//! log keeps nothing more for the copy, which begins again with a whole database. So a folder that
+//! is full, slow, or gone delays no message.
 //!
 //! | file | what |
 //! |---|---|
@@ -144,14 +144,15 @@ impl Shipping {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that the log is on the disk up to this position, with this many bytes since the start.
+    /// Records that the log is on the disk up to this position, with this many bytes since the
+    /// start.
     pub(super) fn synced(&self, position: u64, written: u64) {
         let mut state = self.lock();
         (state.synced, state.written) = (position, written);
     }
 
-    /// Returns the position up to which the log may free its files, if the database has everything up
-    /// to `applied`.
+    /// Returns the position up to which the log may free its files, if the database has everything
+    /// up to `applied`.
     pub(super) fn may_free(&self, applied: u64) -> u64 {
         match self.lock().keeps {
             Keeps::Everything => 0,

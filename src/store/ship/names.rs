@@ -1,5 +1,5 @@
-//! The names in a folder of copies, and what follows from them: the base and the file to begin with,
-//! and what is not needed any more. Knows no file.
+//! The names in a folder of copies, and what follows from them: the base and the file to begin
+//! with, and what is not needed any more. Knows no file.
 //!
 //! A folder has a folder for each log that was shipped into it, its *generation*:
 //!
@@ -91,7 +91,7 @@ impl Contents {
         self.bases.range(..=until.unwrap_or(u64::MAX)).next_back().copied()
     }
 
-    /// Returns the file that has this position, if one has it.
+    /// Returns the name of the file with this position; `None` if there is none.
     pub(in crate::store) fn file_with(&self, position: u64) -> Option<u64> {
         self.files.range(..=position).next_back().copied()
     }
@@ -101,8 +101,8 @@ impl Contents {
         self.files.range(position + 1..).next().copied()
     }
 
-    /// Returns the names of the files that are not needed any more, the oldest last: so a folder that
-    /// is left in between has no gap.
+    /// Returns the names of the files that are not needed any more, the oldest last: so a folder
+    /// that is left in between has no gap.
     pub(super) fn needless(&self) -> Vec<String> {
         let Some(oldest) = self.bases.iter().nth_back(BASES - 1).copied() else { return Vec::new() };
         let bases = self.bases.range(..oldest).flat_map(|position| [sum(*position), base(*position)]);

@@ -2,8 +2,8 @@
 //! would be a wrong message in silence.
 //!
 //! A digest has two halves of 31 bits: one of the columns that change while the row lives, or that
-//! a start reads alone, and one of the rest. So an UPDATE computes one half, and neither reads a large
-//! payload nor makes a damaged row look sound. A row whose bits flipped goes unnoticed with a
+//! a start reads alone, and one of the rest. So an UPDATE computes one half, and neither reads a
+//! large payload nor makes a damaged row look sound. A row whose bits flipped goes unnoticed with a
 //! probability of 2^-31. The digest is no protection against somebody who changes the file: that
 //! person could compute it, too.
 //!
@@ -12,7 +12,9 @@
 //! | function | value |
 //! |---|---|
 //! | `row_digest(n, value, ...)` | the digest of a row, whose first half is of the first `n` values |
-//! | `moved_digest(digest, n, value, ..., value, ...)` | the digest after the `n` values of its first half became the others. A digest that does not fit the values stays |
+//! | `moved_digest(digest, n, old, ..., new, ...)` | the digest after the `n` old values of its first half became the new ones |
+//!
+//! `moved_digest` leaves a digest that does not fit the old values as it is.
 
 use rusqlite::functions::{Context, FunctionFlags};
 use rusqlite::types::{ToSqlOutput, Type, ValueRef};
@@ -22,8 +24,8 @@ use std::fmt;
 /// Bits of a half.
 const HALF: u32 = 31;
 const MASK: u64 = (1 << HALF) - 1;
-/// With this bit, a digest takes eight bytes in its row. An UPDATE of a row that keeps its length is
-/// made in place and needs no room.
+/// With this bit, a digest takes eight bytes in its row. An UPDATE of a row that keeps its length
+/// is made in place and needs no room.
 const LONG: u64 = 1 << (2 * HALF);
 
 /// A table whose rows have a digest.
@@ -249,22 +251,22 @@ impl Table {
         statement.raw_execute()
     }
 
-    /// Returns the columns and the digest as a list, for [`Table::fits`]. `of` is the name of the row in
-    /// the statement, with a point; or empty.
+    /// Returns the columns and the digest as a list, for [`Table::fits`]. `of` is the name of the
+    /// row in the statement, with a point; or empty.
     pub(super) fn select(&self, of: &str) -> String {
         let columns = self.columns.iter().chain(&["digest"]);
         columns.map(|column| format!("{of}{column}")).collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns true if a row of [`Table::select`] fits its digest. `first` is the place of its first
-    /// column.
+    /// Returns true if a row of [`Table::select`] fits its digest. `first` is the place of its
+    /// first column.
     pub(super) fn fits(&self, row: &Row<'_>, first: usize) -> bool {
         let value = |at| row.get_ref(first + at).unwrap_or(ValueRef::Null);
         value(self.columns.len()) == ValueRef::Integer(self.digest_of(value))
     }
 
-    /// Returns true if the columns of the first half fit the digest. They stand first in the row, and the
-    /// digest follows.
+    /// Returns true if the columns of the first half fit the digest. They stand first in the row,
+    /// and the digest follows.
     pub(super) fn fits_first(&self, row: &Row<'_>) -> bool {
         let value = |at| row.get_ref(at).unwrap_or(ValueRef::Null);
         let half = half((0..self.first.len()).map(value));
@@ -299,8 +301,8 @@ impl Table {
         format!("{of}digest IS {}", self.digest(of))
     }
 
-    /// Returns the digest after a change of columns of the first half, as an expression. `change` is the
-    /// new value of a column; `None` if it stays.
+    /// Returns the digest after a change of columns of the first half, as an expression. `change`
+    /// is the new value of a column; `None` if it stays.
     pub(super) fn moved(&self, change: impl Fn(&str) -> Option<&'static str>) -> String {
         let old: Vec<&str> = self.first.iter().map(|at| self.columns[*at]).collect();
         let new: Vec<&str> = old.iter().map(|column| change(column).unwrap_or(column)).collect();
@@ -397,8 +399,8 @@ fn take(hash: u64, value: ValueRef<'_>) -> u64 {
 const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 const FACTOR: u64 = 0x243F_6A88_85A3_08D3;
 
-/// Takes a word into a hash: multiplies it to twice its length, and folds the halves. The files have
-/// its results, so it must never change.
+/// Takes a word into a hash: multiplies it to twice its length, and folds the halves. The files
+/// have its results, so it must never change.
 fn step(hash: u64, word: u64) -> u64 {
     let product = u128::from(hash ^ word) * u128::from(FACTOR);
     (product as u64 ^ (product >> 64) as u64).wrapping_add(SEED)

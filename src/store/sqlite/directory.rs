@@ -182,7 +182,8 @@ pub fn following_in(directory: &Path) -> PathBuf {
 /// Checks that a data directory does not follow a copy.
 ///
 /// # Errors
-/// One line that names the directory, the folder and the command that ends it.
+/// It follows one. The line names the directory, the folder, and the command that ends the
+/// following.
 pub fn refuse_following(directory: &Path) -> Result<(), StoreError> {
     let Ok(folder) = fs::read_to_string(following_in(directory)) else { return Ok(()) };
     let (path, folder) = (directory.display(), folder.trim_end());

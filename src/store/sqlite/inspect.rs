@@ -1,5 +1,5 @@
-//! The commands of an operator on a store: check, dump, backup and cut. Each of the first three sees
-//! one moment of the database and the log together, also while a broker uses the store.
+//! The commands of an operator on a store: check, dump, backup and cut. Each of the first three
+//! sees one moment of the database and the log together, also while a broker uses the store.
 //!
 //! Frames that the database does not have are applied to it in a transaction that is never
 //! committed. Meanwhile a broker cannot write its database; its log goes on.

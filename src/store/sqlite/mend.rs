@@ -1,6 +1,7 @@
 //! Goes on without what is damaged: copies the sound rows of a database into a new one.
 //!
-//! Rows that belong to a row that is lost are copied, too. The next start removes them, and says so.
+//! Rows that belong to a row that is lost are copied, too. The next start removes them, and says
+//! so.
 
 use super::digest::{META, TABLES, Table};
 use super::directory::{Directory, database_in};
@@ -27,8 +28,8 @@ pub struct Mended {
 /// Puts a database with all sound rows in place of the one in a data directory.
 ///
 /// # Errors
-/// A broker uses the directory; the place in the log is lost; or the new database cannot be written.
-/// Then the old one stays in place.
+/// A broker uses the directory; the place in the log is lost; or the new database cannot be
+/// written. Then the old one stays in place.
 pub fn mend(path: &Path) -> Result<Mended, StoreError> {
     let database = database_in(path);
     if !database.exists() {

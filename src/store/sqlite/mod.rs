@@ -240,8 +240,8 @@ impl Sqlite {
         self.directory.path()
     }
 
-    /// Returns the place in its log up to which the file has everything, and the mark. The position is
-    /// 0 in a file that never had a log.
+    /// Returns the place in its log up to which the file has everything, and the mark. The position
+    /// is 0 in a file that never had a log.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -333,7 +333,7 @@ impl Sqlite {
             );
         }
         let database = self.directory.database();
-        // Beside the recovery, which has more to do: on two cores the start hardly takes longer.
+        // Beside the recovery, for machines with a second core.
         let checking = Builder::new().name("homing-check".into()).spawn(move || check_structure(&database));
         let checking =
             checking.map_err(|error| StoreError::Failed(format!("a thread for the store: {error}")))?;
@@ -461,9 +461,9 @@ fn open_alone(database: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Refuses a write-ahead log that has less than the database alone. SQLite takes a damaged frame there
-/// for its end, and would mix the rest with pages that were written back later. Each transaction writes
-/// its position.
+/// Refuses a write-ahead log that has less than the database alone. SQLite takes a damaged frame
+/// there for its end, and would mix the rest with pages that were written back later. Each
+/// transaction writes its position.
 ///
 /// # Errors
 /// The write-ahead log is damaged. Other faults are left to those who open the database.
@@ -481,8 +481,8 @@ fn check_write_ahead_log(database: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Checks the pages, trees and indexes of a database. The digests of rows do not find a row that cannot
-/// be reached.
+/// Checks the pages, trees and indexes of a database. The digests of rows do not find a row that
+/// cannot be reached.
 fn check_structure(database: &Path) -> Result<(), StoreError> {
     let connection = open_for(database, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     let found: String =
@@ -543,8 +543,8 @@ fn write_mark(connection: &Connection, mark: &Mark) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute(values.map(|value| value as i64)).map(drop)
 }
 
-/// Returns a checksum of a mark. SQLite has none, and frames that a wrong position leaves out would be
-/// lost in silence.
+/// Returns a checksum of a mark. SQLite has none, and frames that a wrong position leaves out would
+/// be lost in silence.
 fn check_of(position: u64, digest: Digest, next_number: u64) -> u64 {
     let [low, high] = digest.halves();
     Digest::of(&[position, low, high, next_number].map(u64::to_le_bytes).concat()).halves()[0]

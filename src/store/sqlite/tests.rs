@@ -381,8 +381,8 @@ fn a_damaged_row_is_named_and_the_rest_goes_on_without_it() {
     }
 }
 
-/// SQLite takes a damaged frame there for the end, and would mix what is before it with pages that were
-/// written back later.
+/// SQLite takes a damaged frame there for the end, and would mix what is before it with pages that
+/// were written back later.
 #[test]
 fn a_write_ahead_log_that_is_damaged_is_refused_and_the_database_has_all() {
     let directory = tempfile::tempdir().unwrap();

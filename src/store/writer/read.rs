@@ -42,8 +42,8 @@ pub(super) enum PageRead {
     Stop,
 }
 
-/// Serves requests until [`PageRead::Stop`] or a failure. Once `is_stopping` is set, no request waits
-/// for another process any more.
+/// Serves requests until [`PageRead::Stop`] or a failure. Once `is_stopping` is set, no request
+/// waits for another process any more.
 pub(super) fn run(
     mut reader: Box<dyn StoreReader>,
     requests: &Receiver<PageRead>,

@@ -19,8 +19,8 @@ const LIST: usize = 8;
 pub struct RuleSet {
     effect: Effect,
     filters: Vec<RuleFilter>,
-    /// The lines of the filters in their file; empty for filters that grant. Only a rule that denies
-    /// explains a refusal.
+    /// The lines of the filters in their file; empty for filters that grant. Only a rule that
+    /// denies explains a refusal.
     lines: Vec<u32>,
     index: Option<Box<RuleIndex>>,
     /// Filters that a topic is compared with, at most.

@@ -351,8 +351,8 @@ impl Durability {
         }
     }
 
-    /// Requests the topics of dropped messages that are in the store alone. Gives them up if memory or
-    /// disk is short, because their rows take both, or if the broker stops.
+    /// Requests the topics of dropped messages that are in the store alone. Gives them up if memory
+    /// or disk is short, because their rows take both, or if the broker stops.
     pub(crate) fn read_topics(&mut self, is_short: bool, reads: &mut ReadRequests) {
         let Some(write_buffer) = self.write_buffer() else { return };
         if is_short || self.stopping {

@@ -350,8 +350,8 @@ impl fmt::Display for DisconnectCause {
 }
 
 impl EventDetail {
-    /// Returns the detail of an event of the session with this sender. `packet` is the packet that the
-    /// event is about, and `late` the time since its deadline.
+    /// Returns the detail of an event of the session with this sender. `packet` is the packet that
+    /// the event is about, and `late` the time since its deadline.
     pub(crate) fn new(sender: &Sender, packet: Option<Stall>, late: Option<Duration>) -> EventDetail {
         let packet = packet.map(|stall| {
             let message = sender.window.delivery(stall.number).map(addressed);

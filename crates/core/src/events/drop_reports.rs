@@ -64,8 +64,8 @@ impl Since {
 }
 
 impl DropReports {
-    /// Keeps and counts a drop of a client. A shared group counts as a client, by its name. The name
-    /// of no receiver is empty.
+    /// Keeps and counts a drop of a client. A shared group counts as a client, by its name. The
+    /// name of no receiver is empty.
     pub(crate) fn note(&mut self, client_id: &str, dropped: &Dropped) {
         self.recent.note(client_id, dropped);
         self.count(client_id, dropped.cause);

@@ -1,9 +1,9 @@
 //! The PUBLISH packets, Will Messages and Topic Filters that the shard refused, for operators.
 //!
-//! Each client has at most one report of each kind in `QUIET`, with the number of the others. The last
-//! refusals are kept. Equal refusals of a client share a row, and one client gets `ROWS` new rows of a
-//! kind in `QUIET`, so that no client hides the refusals of the others. A refusal without a row of its
-//! own is counted in a row without a topic. Written on the way of a refusal only.
+//! Each client has at most one report of each kind in `QUIET`, with the number of the others. The
+//! last refusals are kept. Equal refusals of a client share a row, and one client gets `ROWS` new
+//! rows of a kind in `QUIET`, so that no client hides the refusals of the others. A refusal without
+//! a row of its own is counted in a row without a topic. Written on the way of a refusal only.
 
 use crate::events::client_events::{ClientEvent, Occurrence};
 use crate::events::recent_drops::TEXT;
@@ -152,8 +152,8 @@ impl Refusals {
         self.keep(row, found);
     }
 
-    /// Counts a request in the row of its like at the place `found` from the end, or else in the row
-    /// without a topic of its client.
+    /// Counts a request in the row of its like at the place `found` from the end, or else in the
+    /// row without a topic of its client.
     fn count(&mut self, mut row: Refusal, mut found: Option<usize>) {
         if found.is_none() {
             row.topic = Excerpt::of("", TEXT);

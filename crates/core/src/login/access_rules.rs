@@ -233,8 +233,8 @@ impl AccessRules {
     }
 
     /// Returns the reason for which an access is denied, for operators: the rule, and where it
-    /// stands, and the number of rules that were compared for it. `user` is the client's, whose login
-    /// may have brought `own` rules.
+    /// stands, and the number of rules that were compared for it. `user` is the client's, whose
+    /// login may have brought `own` rules.
     pub(crate) fn why_denied(
         &self,
         (own, source): (Option<&SessionRules>, &RuleSource),
@@ -271,8 +271,8 @@ impl AccessRules {
         (why, permit.denying_rules())
     }
 
-    /// Returns the reason for which a session may not read a topic, for operators, and the number of
-    /// rules that were compared for it; `None` if it may. Costs [`Self::most_steps`] beside.
+    /// Returns the reason for which a session may not read a topic, for operators, and the number
+    /// of rules that were compared for it; `None` if it may. Costs [`Self::most_steps`] beside.
     pub(crate) fn why_unreadable(
         &self,
         (own, source): (Option<&SessionRules>, &RuleSource),

@@ -1,5 +1,6 @@
-//! Decides which clients may connect, on which terms, and which topics they may use. The shard asks these types and carries
-//! the decisions out. They know no session and no connection but by their identifiers.
+//! Decides which clients may connect, on which terms, and which topics they may use. The shard asks
+//! these types and carries the decisions out. They know no session and no connection but by their
+//! identifiers.
 //!
 //! | file | concern |
 //! |---|---|

@@ -55,8 +55,8 @@ fn drops_of_nobody(drops: &RecentDrops, wanted: &Wanted) -> usize {
     all.filter(|drop| drop.publisher.beginning().is_empty()).count()
 }
 
-/// Iterates over the drops of the wanted receiver and publisher. If a topic is wanted, the drops have
-/// this topic, or an unknown topic. An unknown publisher then counts as the wanted one.
+/// Iterates over the drops of the wanted receiver and publisher. If a topic is wanted, the drops
+/// have this topic, or an unknown topic. An unknown publisher then counts as the wanted one.
 fn find<'a>(
     drops: &'a RecentDrops,
     wanted: &'a Wanted,

@@ -89,7 +89,8 @@ impl SessionOrder {
         };
         match self {
             SessionOrder::ClientId => 0,
-            // The time of the first transmission, because it does not change while the wait goes on.
+            // The time of the first transmission, because it does not change while the wait goes
+            // on.
             SessionOrder::OldestUnacknowledged => {
                 let oldest = sender.oldest_unacknowledged(now);
                 oldest.map_or(u64::MAX, |stall| now.millis_since(Instant::ZERO + stall.age))

@@ -1,8 +1,8 @@
 //! Messages that are in the store alone: the places of their rows, and what a look at the rows
 //! returns.
 //!
-//! A shard knows the numbers of these messages and nothing else. So it answers with the numbers, and
-//! the caller has the store looked at. No shard waits for the store.
+//! A shard knows the numbers of these messages and nothing else. So it answers with the numbers,
+//! and the caller has the store looked at. No shard waits for the store.
 
 use crate::mqtt::message::Message;
 use crate::operators::budget::Question;

@@ -114,8 +114,9 @@ impl UnfinishedPage {
         self.rows.iter().filter(|row| row.body.is_none()).filter_map(|row| row.stored).collect()
     }
 
-    /// Adds what the store has of the messages, in their order. An answer of the store is bounded in
-    /// bytes, so messages with long topics may be missing. The page ends before the first of them.
+    /// Adds what the store has of the messages, in their order. An answer of the store is bounded
+    /// in bytes, so messages with long topics may be missing. The page ends before the first of
+    /// them.
     pub fn add_stored(&mut self, found: &[EntryNumber], rows: Vec<(EntryNumber, StoredMessage)>) {
         let cut = found.get(rows.len()).copied();
         let mut stored = rows.into_iter().peekable();

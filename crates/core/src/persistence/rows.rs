@@ -294,8 +294,8 @@ impl PagedOut {
         self.body.as_ref().map_or(Instant::NEVER, |b| b.expires)
     }
 
-    /// Ends the delivery, at once or when its topic was read from the store. Returns the number under
-    /// which the topic will come.
+    /// Ends the delivery, at once or when its topic was read from the store. Returns the number
+    /// under which the topic will come.
     pub fn end_when_read(self) -> Option<EntryNumber> {
         let (number, body) = (self.number, self.body.clone()?);
         body.write_buffer.keep_until_read(self).is_none().then_some(number)

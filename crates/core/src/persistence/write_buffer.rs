@@ -136,14 +136,14 @@ impl WriteBuffer {
         place.set(RecordPlace { lsn, at, part: 0 });
     }
 
-    /// Keeps the rows of a dropped message until its topic was read. Returns the rows if there is no
-    /// room.
+    /// Keeps the rows of a dropped message until its topic was read. Returns the rows if there is
+    /// no room.
     pub(super) fn keep_until_read(&self, dropped: PagedOut) -> Option<PagedOut> {
         self.unread.borrow_mut().keep(dropped)
     }
 
-    /// Begins to read the topics of a page of dropped messages. Returns the places of their rows, or
-    /// `None` if there is nothing to read or the last page has not come.
+    /// Begins to read the topics of a page of dropped messages. Returns the places of their rows,
+    /// or `None` if there is nothing to read or the last page has not come.
     pub fn begin_unread_page(&self) -> Option<Vec<(EntryNumber, BodyNumber)>> {
         self.unread.borrow_mut().begin_page()
     }

@@ -150,8 +150,8 @@ impl Negotiated {
 
     /// Returns the CONNACK of an accepted CONNECT. A 5.0 client is told each value that differs
     /// from its request. `receive_maximum` is the broker's, and `assigned` is the client identifier
-    /// that the broker chose, if it chose one. Session Present is 0: the caller sets it for a resumed
-    /// session.
+    /// that the broker chose, if it chose one. Session Present is 0: the caller sets it for a
+    /// resumed session.
     pub fn connack<'a>(
         &self,
         connect: &Connect<'_>,

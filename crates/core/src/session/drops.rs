@@ -190,9 +190,9 @@ impl Dropped {
         Dropped { cause, message, topic: None, unread: None, sent, code: None, mark }
     }
 
-    /// Creates the drop of a message that is in the store alone, whose rows may stay until its topic
-    /// was read. If the broker ends meanwhile, the message must not be sent after its start: it has
-    /// expired, or its session has ended.
+    /// Creates the drop of a message that is in the store alone, whose rows may stay until its
+    /// topic was read. If the broker ends meanwhile, the message must not be sent after its start:
+    /// it has expired, or its session has ended.
     pub fn paged_out(cause: DropReason, rows: PagedOut) -> Dropped {
         Dropped { unread: rows.end_when_read(), ..Dropped::new(cause, None) }
     }

@@ -174,13 +174,14 @@ impl Wire {
         Duration::from_millis(self.ack_wait_ms.into())
     }
 
-    /// Sets how long the connection waits for an acknowledgement, in whole milliseconds, and 49 days
-    /// at most.
+    /// Sets how long the connection waits for an acknowledgement, in whole milliseconds, and 49
+    /// days at most.
     pub fn set_ack_wait(&mut self, wait: Duration) {
         self.ack_wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
     }
 
-    /// Takes the number of PUBLISH packets that were appended since the last call, with repetitions.
+    /// Takes the number of PUBLISH packets that were appended since the last call, with
+    /// repetitions.
     pub fn take_publishes(&mut self) -> u32 {
         std::mem::take(&mut self.publishes)
     }

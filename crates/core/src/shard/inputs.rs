@@ -83,8 +83,8 @@ impl Shard {
     }
 }
 
-/// An input from outside that returns nothing. The inputs on the way of each message are methods
-/// of their own: [`Shard::take_in`], [`Shard::take_peer_batch`], [`Shard::committed`]. So are two that
+/// An input from outside that returns nothing. The inputs on the way of each message are methods of
+/// their own: [`Shard::take_in`], [`Shard::take_peer_batch`], [`Shard::committed`]. So are two that
 /// tests and the start call: [`Shard::replace_settings`] and [`Shard::announce`].
 #[derive(Debug)]
 pub enum Input<'a> {
@@ -332,9 +332,8 @@ fn authenticated(now: Instant, id: ConnectionId, decision: AuthDecision, shard: 
     }
 }
 
-/// Drops data that is expired or above a bound, asks for orphaned queues, reads delayed
-/// messages ahead, reports drops and reads their topics, recounts the gauges, and registers the next
-/// time.
+/// Drops data that is expired or above a bound, asks for orphaned queues, reads delayed messages
+/// ahead, reports drops and reads their topics, recounts the gauges, and registers the next time.
 fn housekeeping(now: Instant, next: Instant, shard: &mut Shard) {
     const EXPIRED_AT_ONCE: usize = 1_000;
     shard.core.counters.objectives.advance(now);

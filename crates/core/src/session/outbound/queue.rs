@@ -287,8 +287,8 @@ impl Queue {
         self.bytes
     }
 
-    /// Returns the number of the oldest stored delivery. Later ones have higher numbers. Looks at the
-    /// first eight in memory: those at QoS 0 are not stored.
+    /// Returns the number of the oldest stored delivery. Later ones have higher numbers. Looks at
+    /// the first eight in memory: those at QoS 0 are not stored.
     pub fn oldest_stored(&self) -> Option<EntryNumber> {
         if self.entries.is_empty() {
             return self.paged_out.first().map(PagedOut::number);

@@ -439,10 +439,10 @@ impl<'a> ConnectRequest<'a> {
         Ok(())
     }
 
-    /// Returns true if CONNECT must wait because an older connection of this client has not been read
-    /// yet. What the client sent there before this CONNECT may still be in the kernel, because the
-    /// socket of a newcomer can come to the shard before the reactor has reported the older one.
-    /// Acknowledgements that nobody reads would be messages that come again.
+    /// Returns true if CONNECT must wait because an older connection of this client has not been
+    /// read yet. What the client sent there before this CONNECT may still be in the kernel, because
+    /// the socket of a newcomer can come to the shard before the reactor has reported the older
+    /// one. Acknowledgements that nobody reads would be messages that come again.
     ///
     /// CONNECT waits once, so an older connection whose bytes never end delays it by one turn.
     fn lets_older_be_read(&self, client_id: &str, core: &mut Core) -> bool {

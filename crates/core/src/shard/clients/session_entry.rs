@@ -242,14 +242,14 @@ impl SessionEntry {
         turn.decide(access.may_write_once(names, topic))
     }
 
-    /// Returns the reason for which an access of the client is denied, for operators, and the number
-    /// of rules that were compared for it.
+    /// Returns the reason for which an access of the client is denied, for operators, and the
+    /// number of rules that were compared for it.
     pub(crate) fn why_denied(&self, rules: &AccessRules, denied: DeniedAccess<'_>) -> (String, usize) {
         self.with_rules(rules, |own, client| rules.why_denied(own, client, denied))
     }
 
-    /// Returns the reason for which the client may not read a topic, for operators, and the number of
-    /// rules that were compared for it; `None` if it may.
+    /// Returns the reason for which the client may not read a topic, for operators, and the number
+    /// of rules that were compared for it; `None` if it may.
     pub(crate) fn why_unreadable(&self, rules: &AccessRules, topic: &str) -> Option<(String, usize)> {
         self.with_rules(rules, |own, client| rules.why_unreadable(own, client, topic))
     }

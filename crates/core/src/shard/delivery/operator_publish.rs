@@ -164,7 +164,8 @@ impl OperatorPublish<'_> {
                 let origin = PublicationOrigin::Publisher(of(core.begin_for_dead_letters()));
                 let held = publication.held;
                 fans.fan_out(&mut publication, extent, matches, origin, core);
-                // The end of the routing is one gate. Each receiver that holds the message is another.
+                // The end of the routing is one gate. Each receiver that holds the message is
+                // another.
                 match self.gate() {
                     Some(_) => (1 + held, Outcome::Unmatched),
                     None => (0, Outcome::Taken),

@@ -31,8 +31,8 @@ impl ClientFigures {
         self.overdue.note(session, number);
     }
 
-    /// Renews the gauges. `next_number` is that of the next stored delivery; `None` without a store.
-    /// Costs less than 2 ms.
+    /// Renews the gauges. `next_number` is that of the next stored delivery; `None` without a
+    /// store. Costs less than 2 ms.
     pub(crate) fn recount(
         &mut self,
         now: Instant,

@@ -1,4 +1,5 @@
-//! Notes events of clients, and refused requests. An event is noted while connection and session still belong together.
+//! Notes events of clients, and refused requests. An event is noted while connection and session
+//! still belong together.
 
 use crate::access::denial::DeniedAccess;
 use crate::access::identity::shown_name;

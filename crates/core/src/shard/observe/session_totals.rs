@@ -26,8 +26,8 @@ pub struct SessionTotals {
     pub queued_bytes: u64,
     /// Messages that wait for room in a queue.
     pub held: u64,
-    /// The time at which the oldest stored delivery of all queues was stored, late by 5 % of its age
-    /// at most; `None` if none is stored, and [`Instant::ZERO`] for a time before the start.
+    /// The time at which the oldest stored delivery of all queues was stored, late by 5 % of its
+    /// age at most; `None` if none is stored, and [`Instant::ZERO`] for a time before the start.
     pub oldest_stored: Option<Instant>,
     paused: [u64; Pause::ALL.len()],
 }

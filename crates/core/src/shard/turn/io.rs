@@ -94,8 +94,8 @@ pub trait Io {
     /// Reads from this connection again, in a later turn.
     fn resume(&mut self, id: ConnectionId);
 
-    /// Asks the authenticator, whose decision comes back with `Input::Authenticated`. A decision that
-    /// comes later than `auth.timeout` is not needed.
+    /// Asks the authenticator, whose decision comes back with `Input::Authenticated`. A decision
+    /// that comes later than `auth.timeout` is not needed.
     fn authenticate(&mut self, request: AuthRequest);
 
     /// Passes on the answer to a message that an operator published.
