@@ -195,12 +195,17 @@ impl Generation {
     pub(super) fn end_base(&mut self, position: u64, digest: &str) -> Result<(), Refusal> {
         let base = self.path.join(names::base(position));
         let end = || {
-            fs::rename(self.path.join(names::part(position)), &base)?;
+            // Whoever sees the base finds its whole digest, so the base gets its name last.
+            match fs::remove_file(&base) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
             let sum = self.path.join(names::sum(position));
             let mut options = OpenOptions::new();
             let file = options.write(true).create(true).truncate(true).mode(0o600).open(sum)?;
             file.write_all_at(format!("{digest}  {}\n", names::base(position)).as_bytes(), 0)?;
             file.sync_all()?;
+            fs::rename(self.path.join(names::part(position)), &base)?;
             sync(&self.path)
         };
         end().map_err(|error| refused(&base, error))?;
