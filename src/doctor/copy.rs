@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::file_thread;
 use crate::finding::{Check, Finding};
 use crate::store::ship::ShipOptions;
+use crate::store::sqlite::directory::existing_part;
 use rustix::fs::Access;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -24,10 +25,7 @@ pub fn finding(config: &Config, data: &Path) -> Option<Finding> {
         let text = format!("{shown} cannot be used, so there is no copy of the store: {error}");
         return Some(Finding::warn(Check::Copy, text).advise("Make or mount the folder (store.ship_to)"));
     }
-    let device = |path: &Path| {
-        let there = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
-        fs::metadata(there).ok().map(|folder| folder.dev())
-    };
+    let device = |path: &Path| fs::metadata(existing_part(path)).ok().map(|folder| folder.dev());
     if device(&options.to) == device(data) {
         let text = format!("{shown} is on the file system of the store: a broken disk takes both");
         return Some(Finding::warn(Check::Copy, text).advise("Use another disk (store.ship_to)"));

@@ -1,8 +1,61 @@
-//! Files of a store: their size, their directory, and a want of room.
+//! Files of a store: how they are made and deleted, their size, their directory, and a want of room.
+//! Only the owner may read them, because they have the messages.
 
-use std::fs::File;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+
+/// Opens a file for reading and writing, or makes it.
+///
+/// # Errors
+/// Returns the error of the system.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    private().create(true).open(path)
+}
+
+/// Makes an empty file, in place of one by this name.
+///
+/// # Errors
+/// Returns the error of the system.
+pub(super) fn create(path: &Path) -> io::Result<File> {
+    private().create(true).truncate(true).open(path)
+}
+
+/// Makes a file that is not there.
+///
+/// # Errors
+/// Returns the error of the system: [`io::ErrorKind::AlreadyExists`] if it is there.
+pub(super) fn create_new(path: &Path) -> io::Result<File> {
+    private().create_new(true).open(path)
+}
+
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    options
+}
+
+/// Writes a small file, in place of one by this name, and forces it to the disk.
+///
+/// # Errors
+/// Returns the error of the system.
+pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = create(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+/// Deletes a file, if it is there.
+///
+/// # Errors
+/// Returns the error of the system.
+pub(super) fn delete(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
 
 /// Gives a file this size, with blocks on the disk.
 ///

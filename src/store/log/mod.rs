@@ -15,13 +15,12 @@ mod segment;
 pub mod tail;
 
 use super::StoreError;
-use super::files::{is_want_of_room, preallocate, sync};
+use super::files::{self, is_want_of_room, preallocate, sync};
 use super::frame::Digest;
 use segment::{END, HEADER, Segment};
 use std::collections::VecDeque;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The largest size of a file in bytes. The deletion of larger files holds up all syncs of a disk
@@ -261,9 +260,7 @@ pub fn segment_size(limit: u64) -> u64 {
 
 /// Creates a file of this size. Returns false if the disk has no room for it.
 fn create(path: &Path, size: u64) -> Result<bool, StoreError> {
-    let mut options = OpenOptions::new();
-    let file = options.read(true).write(true).create(true).truncate(true).mode(0o600).open(path);
-    match file.and_then(|file| preallocate(&file, size)) {
+    match files::create(path).and_then(|file| preallocate(&file, size)) {
         Ok(()) => Ok(true),
         Err(error) => {
             // The beginning of the file takes room.

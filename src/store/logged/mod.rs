@@ -18,7 +18,7 @@ use super::frame::{self, Head};
 use super::log::recovery::scan;
 use super::log::{Log, Room, segment_size};
 use super::ship::{self, MOST_KEPT, ShipOptions, Shipping};
-use super::sqlite::directory::{refuse_following, space_in};
+use super::sqlite::directory::{existing_part, refuse_following, space_in};
 use super::sqlite::{Mark, Sqlite, SqliteOptions};
 use super::statistics::StoreStatistics;
 use super::wall::{FileTime, Heartbeat};
@@ -81,7 +81,7 @@ impl LoggedStore {
     /// program or of a newer version, or if the log is not whole.
     pub fn open(path: &Path, options: StoreOptions) -> Result<LoggedStore, StoreError> {
         refuse_following(path)?;
-        let space = space_in(path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new(".")));
+        let space = space_in(existing_part(path));
         let segment_size =
             segment_size(options.size_limit.unwrap_or(u64::MAX).min(space.unwrap_or(u64::MAX)));
         // What the log has was acknowledged, so a limit does not keep it from the database. Beyond

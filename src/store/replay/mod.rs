@@ -31,9 +31,8 @@ use crate::config::DurabilityLevel;
 use aws_lc_rs::digest::{Context, SHA256};
 use building::Building;
 use source::{Source, contents_of};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -323,8 +322,7 @@ fn copy_base(folder: &Path, position: u64, directory: &Path) -> Result<(), Repla
         (|error| ReplayError::Folder(base.clone(), error), |error| ReplayError::Folder(to.clone(), error));
     let written = fs::read_to_string(&sum).map_err(|error| ReplayError::Folder(sum, error))?;
     let mut from = File::open(&base).map_err(of_base)?;
-    let mut options = OpenOptions::new();
-    let mut target = options.write(true).create_new(true).mode(0o600).open(&to).map_err(of_target)?;
+    let mut target = files::create_new(&to).map_err(of_target)?;
     let (mut digest, mut bytes) = (Context::new(&SHA256), vec![0; 1 << 20]);
     loop {
         let read = from.read(&mut bytes).map_err(of_base)?;
@@ -335,7 +333,7 @@ fn copy_base(folder: &Path, position: u64, directory: &Path) -> Result<(), Repla
         target.write_all(&bytes[..read]).map_err(of_target)?;
     }
     target.sync_all().map_err(of_target)?;
-    let digest: String = digest.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = names::hexadecimal(digest.finish().as_ref());
     match written.split_whitespace().next() == Some(digest.as_str()) {
         true => Ok(()),
         false => {
@@ -358,13 +356,7 @@ fn request_in(directory: &Path) -> PathBuf {
 
 /// Writes a small file, and forces it to the disk.
 fn write(path: &Path, text: &str) -> Result<(), ReplayError> {
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
-    let written = file.and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
-    written.map_err(|error| ReplayError::Folder(path.to_owned(), error))
+    files::write(path, text).map_err(|error| ReplayError::Folder(path.to_owned(), error))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! it is carried to the folder in portions, with new frames in between.
 
 use super::generation::{End, Generation, refused};
+use super::names;
 use super::thread::Refusal;
 use crate::store::sqlite::base::{copy_database, mark_of};
 use crate::store::sqlite::directory::{database_in, space_in};
@@ -94,6 +95,6 @@ impl BaseCopy {
 
     /// Returns the digest of what was copied, in hexadecimal digits.
     pub(super) fn digest(self) -> String {
-        self.digest.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+        names::hexadecimal(self.digest.finish().as_ref())
     }
 }

@@ -3,12 +3,12 @@
 
 use super::names::{self, Contents};
 use super::thread::Refusal;
-use crate::store::files::sync;
+use crate::store::files::{self, sync};
 use crate::store::frame::Digest;
 use crate::store::frame_file::FrameFile;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
 /// Bytes of a file of frames from which on the next one begins.
@@ -72,9 +72,7 @@ impl Generation {
                 DirBuilder::new().mode(0o700).create(&path)?;
                 sync(to)?;
             }
-            let mut options = OpenOptions::new();
-            let lock =
-                options.write(true).create(true).truncate(false).mode(0o600).open(path.join("lock"))?;
+            let lock = files::open(&path.join("lock"))?;
             match lock.try_lock() {
                 Err(TryLockError::WouldBlock) => {
                     return Err(io::Error::other("another broker ships into this folder"));
@@ -148,9 +146,7 @@ impl Generation {
             let (file, size) = match self.file.take().filter(|(_, size)| *size < FILE) {
                 Some(file) => file,
                 None => {
-                    let path = self.path.join(names::frames(first));
-                    let mut options = OpenOptions::new();
-                    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+                    let file = files::create(&self.path.join(names::frames(first)))?;
                     sync(&self.path)?;
                     self.contents.files.insert(first);
                     (file, 0)
@@ -179,9 +175,7 @@ impl Generation {
     /// The folder cannot be used.
     pub(super) fn begin_base(&mut self, position: u64) -> Result<File, Refusal> {
         let path = self.path.join(names::part(position));
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
-        let file = file.and_then(|file| sync(&self.path).map(|()| file));
+        let file = files::create(&path).and_then(|file| sync(&self.path).map(|()| file));
         let file = file.map_err(|error| refused(&path, error))?;
         self.contents.parts.insert(position);
         Ok(file)
@@ -196,15 +190,9 @@ impl Generation {
         let base = self.path.join(names::base(position));
         let end = || {
             // Whoever sees the base finds its whole digest, so the base gets its name last.
-            match fs::remove_file(&base) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            let sum = self.path.join(names::sum(position));
-            let mut options = OpenOptions::new();
-            let file = options.write(true).create(true).truncate(true).mode(0o600).open(sum)?;
-            file.write_all_at(format!("{digest}  {}\n", names::base(position)).as_bytes(), 0)?;
-            file.sync_all()?;
+            files::delete(&base)?;
+            let sum = format!("{digest}  {}\n", names::base(position));
+            files::write(&self.path.join(names::sum(position)), &sum)?;
             fs::rename(self.path.join(names::part(position)), &base)?;
             sync(&self.path)
         };
@@ -219,10 +207,7 @@ impl Generation {
         let parts = std::mem::take(&mut self.contents.parts);
         let parts = parts.into_iter().flat_map(|position| [names::part(position), names::base(position)]);
         for name in self.contents.needless().into_iter().chain(parts) {
-            match fs::remove_file(self.path.join(name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            files::delete(&self.path.join(name))?;
         }
         self.contents = Contents::of(names_in(&self.path)?.iter().map(String::as_str));
         Ok(())

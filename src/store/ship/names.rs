@@ -111,6 +111,11 @@ impl Contents {
     }
 }
 
+/// Returns a digest as the program `sha256sum` writes it.
+pub(in crate::store) fn hexadecimal(digest: &[u8]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

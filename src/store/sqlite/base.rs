@@ -3,11 +3,11 @@
 use super::error::failed;
 use super::{Mark, Sqlite, open_for, read_applied, schema};
 use crate::store::StoreError;
+use crate::store::files;
 use crate::store::log::recovery::Applied;
 use rusqlite::OpenFlags;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Number of SQLite's instructions between two questions.
@@ -25,13 +25,10 @@ pub fn copy_database(
     mut goes_on: impl FnMut() -> bool + Send + 'static,
 ) -> Result<(), StoreError> {
     let explain = |error: io::Error| StoreError::Failed(error.to_string());
-    match fs::remove_file(to) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(explain(error)),
-        _ => {}
-    }
+    files::delete(to).map_err(explain)?;
     let Some(text) = to.to_str() else { return Err(explain(io::Error::other("its name is not UTF-8"))) };
     // SQLite fills a file that is empty, and keeps its mode.
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(to).map_err(explain)?;
+    files::create_new(to).map_err(explain)?;
     let mut source = open_for(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     source.progress_handler(INSTRUCTIONS, Some(move || !goes_on())).map_err(failed)?;
     let copied = source.execute("VACUUM INTO ?", [text]);

@@ -225,6 +225,11 @@ impl Table {
         format!("INSERT INTO {} ({}, digest) VALUES ({values})", self.name, self.list())
     }
 
+    /// As [`Table::insert`], unless there is a row with the same key.
+    pub(super) fn insert_missing(&self) -> String {
+        self.insert().replacen("INSERT", "INSERT OR IGNORE", 1)
+    }
+
     /// As [`Table::insert`], in place of a row with the same key.
     pub(super) fn replace(&self) -> String {
         self.insert().replacen("INSERT", "INSERT OR REPLACE", 1)

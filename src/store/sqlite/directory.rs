@@ -15,11 +15,11 @@
 
 use crate::file_thread;
 use crate::store::StoreError;
-use crate::store::files::{is_want_of_room, preallocate, sync};
+use crate::store::files::{self, is_want_of_room, preallocate, sync};
 use rustix::fs::Access;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -60,7 +60,7 @@ impl Directory {
         directory.say_whose(if is_new { BEGINS } else { "" }).map_err(explain)?;
         // SQLite would make the file readable for everybody, and gives its other files the same
         // rights.
-        open_private(&directory.database()).map_err(explain)?;
+        files::open(&directory.database()).map_err(explain)?;
         sync(path).map_err(explain)?;
         Ok(directory)
     }
@@ -129,7 +129,7 @@ impl Directory {
         if fs::metadata(&path).is_ok_and(|file| file.len() == RESERVE) {
             return Ok(true);
         }
-        match open_private(&path).and_then(|file| preallocate(&file, RESERVE)) {
+        match files::open(&path).and_then(|file| preallocate(&file, RESERVE)) {
             Ok(()) => Ok(true),
             Err(error) => {
                 let _ = fs::remove_file(&path);
@@ -174,6 +174,12 @@ fn reserve_in(directory: &Path) -> PathBuf {
     directory.join("reserve")
 }
 
+/// Returns the longest beginning of a path that is there: the directory in which the rest would be
+/// made.
+pub fn existing_part(path: &Path) -> &Path {
+    path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."))
+}
+
 /// Returns the path of the file that marks a data directory which follows a copy.
 pub fn following_in(directory: &Path) -> PathBuf {
     directory.join("homing.following")
@@ -208,7 +214,7 @@ pub fn check(path: &Path) -> Result<(), StoreError> {
     let _opened = file_thread::opens(path);
     let explain =
         |error: io::Error| StoreError::Failed(format!("the data directory {}: {error}", path.display()));
-    let existing = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
+    let existing = existing_part(path);
     if !existing.is_dir() {
         return Err(explain(io::ErrorKind::NotADirectory.into()));
     }
@@ -248,7 +254,7 @@ fn lock(directory: &Path) -> Result<(File, Option<String>), StoreError> {
     let path = lock_in(directory);
     let was_there = path.exists();
     let explain = |error: io::Error| StoreError::Failed(format!("{}: {error}", path.display()));
-    let mut file = open_private(&path).map_err(explain)?;
+    let mut file = files::open(&path).map_err(explain)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -266,8 +272,4 @@ fn lock(directory: &Path) -> Result<(File, Option<String>), StoreError> {
     let mut owner = String::new();
     file.read_to_string(&mut owner).map_err(explain)?;
     Ok((file, was_there.then_some(owner)))
-}
-
-fn open_private(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }

@@ -10,17 +10,15 @@ use super::error::{GO_ON, failed};
 use super::write::Statements;
 use super::{check_write_ahead_log, copy_body, open_for, read_applied, read_heartbeat, schema, write_mark};
 use crate::store::coalesce::CommitGroup;
-use crate::store::files::sync;
+use crate::store::files::{create_new, sync};
 use crate::store::frame::Frame;
 use crate::store::log::recovery::{Scan, scan};
 use crate::store::wall::{FAR, FileTime, NEVER, resume};
 use crate::store::{Moment, StoreError};
 use crate::time::duration;
 use rusqlite::{Connection, OpenFlags, Result, Row, Transaction};
-use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::ops::Deref;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -212,8 +210,7 @@ impl StoreInspection {
     pub fn backup(&self, to: &Path) -> Result<(), StoreError> {
         let explain = |why: &dyn std::fmt::Display| StoreError::Failed(format!("{}: {why}", to.display()));
         let Some(text) = to.to_str() else { return Err(explain(&"its name is not UTF-8")) };
-        let copy = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
-        let copy = copy.map_err(|error| match error.kind() {
+        let copy = create_new(to).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => explain(&"is there already; a backup goes into a new file"),
             _ => explain(&error),
         })?;
@@ -261,7 +258,7 @@ impl Deref for Moments<'_> {
 }
 
 /// Returns the path of the database in a data directory, which must be there.
-fn existing_database(data: &Path) -> Result<PathBuf, StoreError> {
+pub(super) fn existing_database(data: &Path) -> Result<PathBuf, StoreError> {
     let none = || StoreError::Failed(format!("there is no store in {}", data.display()));
     Some(database_in(data)).filter(|database| database.exists()).ok_or_else(none)
 }

@@ -4,16 +4,16 @@
 //! so.
 
 use super::digest::{META, TABLES, Table};
-use super::directory::{Directory, database_in};
+use super::directory::Directory;
 use super::error::failed;
+use super::inspect::existing_database;
 use super::{check_write_ahead_log, open_alone, open_for, read_mark, schema};
 use crate::store::StoreError;
-use crate::store::files::sync;
+use crate::store::files;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, Result, params_from_iter};
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// A database that was mended.
@@ -31,10 +31,7 @@ pub struct Mended {
 /// A broker uses the directory; the place in the log is lost; or the new database cannot be
 /// written. Then the old one stays in place.
 pub fn mend(path: &Path) -> Result<Mended, StoreError> {
-    let database = database_in(path);
-    if !database.exists() {
-        return Err(StoreError::Failed(format!("there is no store in {}", path.display())));
-    }
+    let database = existing_database(path)?;
     let directory = Directory::open(path)?;
     let aside = path.join("homing.db.damaged");
     if aside.exists() {
@@ -43,8 +40,7 @@ pub fn mend(path: &Path) -> Result<Mended, StoreError> {
     }
     let explain = |error: io::Error| StoreError::Failed(format!("{}: {error}", path.display()));
     let new = path.join("homing.db.new");
-    let _ = fs::remove_file(&new);
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).map_err(explain)?;
+    files::delete(&new).and_then(|()| files::create_new(&new)).map_err(explain)?;
     let lost = {
         let source = source(&database, &directory)?;
         let to = Connection::open(&new).map_err(failed)?;
@@ -59,7 +55,7 @@ pub fn mend(path: &Path) -> Result<Mended, StoreError> {
     }
     let _ = fs::remove_file(path.join("homing.db-shm"));
     fs::rename(&new, &database).map_err(explain)?;
-    sync(path).map_err(explain)?;
+    files::sync(path).map_err(explain)?;
     Ok(Mended { lost, aside })
 }
 
@@ -80,11 +76,11 @@ fn copy(source: &Connection, to: &Connection) -> Result<Vec<String>, StoreError>
     for table in TABLES {
         copy_table(table, source, to, &mut lost)?;
     }
-    let is_whole = |connection| {
+    let figures_of = |connection| {
         let count = format!("SELECT count(*) FROM {}", META.name);
         Connection::query_row(connection, &count, [], |row| row.get::<_, i64>(0)).unwrap_or(-1)
     };
-    if is_whole(source) != is_whole(to) || read_mark(to).is_err() {
+    if figures_of(source) != figures_of(to) || read_mark(to).is_err() {
         return Err(StoreError::Failed(
             "the place of the database in the log is damaged: put a backup in place of the store".into(),
         ));
@@ -117,17 +113,14 @@ fn copy_rows(
     to: &Connection,
     lost: &mut Vec<String>,
 ) -> Result<Result<()>, StoreError> {
-    let (columns, is_sound) = (table.list(), table.is_sound(""));
-    let order = table.order(direction);
-    let read = format!("SELECT {columns}, digest, {is_sound} FROM {} ORDER BY {order}", table.name);
+    let (columns, is_sound, order) = (table.select(""), table.is_sound(""), table.order(direction));
+    let read = format!("SELECT {columns}, {is_sound} FROM {} ORDER BY {order}", table.name);
     let mut read = match source.prepare(&read) {
         Ok(read) => read,
         Err(error) => return Ok(Err(error)),
     };
     let count = read.column_count() - 1;
-    let values = vec!["?"; count].join(", ");
-    let write = format!("INSERT OR IGNORE INTO {} ({columns}, digest) VALUES ({values})", table.name);
-    let mut write = to.prepare(&write).map_err(failed)?;
+    let mut write = to.prepare(&table.insert_missing()).map_err(failed)?;
     let mut rows = match read.query([]) {
         Ok(rows) => rows,
         Err(error) => return Ok(Err(error)),
