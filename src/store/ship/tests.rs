@@ -178,11 +178,20 @@ fn frames_that_the_log_does_not_have_any_more_lead_to_a_new_base() {
     second.until_shipped(to.path());
     assert_eq!(replayed(to.path(), None), second.rows());
     replayed(to.path(), Some(end));
-    let place = tempfile::tempdir().unwrap();
-    let gap = Some(crate::store::replay::Until::Position(end + 3));
-    let error = replay(to.path(), &place.path().join("new"), gap).unwrap_err().to_string();
-    assert!(error.contains(" is missing: the next one that it has is "), "{error}");
-    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    let refuses_the_gap = || {
+        let place = tempfile::tempdir().unwrap();
+        let gap = Some(crate::store::replay::Until::Position(end + 3));
+        let error = replay(to.path(), &place.path().join("new"), gap).unwrap_err().to_string();
+        assert!(error.contains(" is missing: the next one that it has is "), "{error}");
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    };
+    refuses_the_gap();
+    // The base alone shows it, too.
+    drop(second);
+    let generation = &generations(to.path())[0];
+    let behind = contents(generation).files.into_iter().filter(|first| *first > end + 3);
+    behind.for_each(|first| fs::remove_file(generation.join(names::frames(first))).unwrap());
+    refuses_the_gap();
 }
 
 #[test]

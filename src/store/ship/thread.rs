@@ -180,7 +180,7 @@ impl Ship {
     }
 
     /// Begins a base if one is due, or copies a portion of it. Returns true if there is more of it.
-    fn ship_base(&self, Line { generation, base, .. }: &mut Line) -> Result<bool, Refusal> {
+    fn ship_base(&self, Line { tail, generation, base }: &mut Line) -> Result<bool, Refusal> {
         if self.shipping.is_stopping() {
             return Ok(false);
         }
@@ -188,7 +188,8 @@ impl Ship {
             *base = Some(self.base_for(generation)?);
         }
         let Some(copy) = base else { return Ok(false) };
-        if !copy.carry()? {
+        // The frames before a base are there before its name is: else they would look lost.
+        if !copy.carry()? || tail.position() < copy.end.position {
             return Ok(true);
         }
         if let Some(copy) = base.take() {
