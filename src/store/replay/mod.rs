@@ -155,7 +155,7 @@ pub fn promote(directory: &Path) -> Result<(Reached, Option<ReplayError>), Repla
     let mut replayer = Replayer::open(&folder, directory)?;
     let trouble = match replayer.go_on() {
         Err(ReplayError::Store(error)) => return Err(error.into()),
-        outcome => outcome.err(),
+        outcome => outcome.and_then(|()| replayer.source.ends_here()).err(),
     };
     // Frames before the trouble.
     replayer.catch_up.apply()?;
@@ -193,6 +193,7 @@ impl Replayer {
         }
         let mut replayer = Replayer::open(folder, directory)?;
         if replayer.advance(until)? != Advance::Reached && until.is_some() {
+            replayer.source.ends_here()?;
             return Err(outside(folder, &contents));
         }
         replayer.catch_up.apply()?;

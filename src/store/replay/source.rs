@@ -86,7 +86,7 @@ impl Source {
         let contents = contents_of(&self.folder)?;
         let wanted = self.position + 1;
         let Some(first) = contents.file_with(wanted) else {
-            return self.nothing_but(&contents);
+            return contents.file_behind(wanted).map_or(Ok(None), |next| Err(self.missing(next)));
         };
         let path = self.folder.join(names::frames(first));
         let file = File::open(&path).map_err(|error| ReplayError::Folder(path.clone(), error))?;
@@ -99,8 +99,7 @@ impl Source {
         let Some(file) = &mut self.file else { return Ok(true) };
         // The list of files is read before the rest of this file: the writer leaves a file for
         // ever.
-        let contents = contents_of(&self.folder)?;
-        let next = contents.file_behind(file.first);
+        let next = contents_of(&self.folder)?.file_behind(file.first);
         file.frames.forget();
         let io = |error| ReplayError::Folder(file.path.clone(), error);
         if file.frames.frame(self.log).map_err(io)?.is_ok() {
@@ -108,7 +107,7 @@ impl Source {
         }
         let is_at_end = file.frames.left().map_err(io)? == 0;
         match next {
-            None if file.frames.is_cut(self.log).map_err(io)? => self.nothing_but(&contents).map(|_| false),
+            None if file.frames.is_cut(self.log).map_err(io)? => Ok(false),
             Some(next) if is_at_end && next == self.position + 1 => {
                 self.file = None;
                 Ok(true)
@@ -118,9 +117,13 @@ impl Source {
         }
     }
 
-    /// Answers that there is no next frame yet, unless something later is there.
-    fn nothing_but(&self, contents: &Contents) -> Result<Option<Reading>, ReplayError> {
-        contents.behind(self.position).map_or(Ok(None), |next| Err(self.missing(next)))
+    /// Looks whether the copy ends here. A follower does not ask: a folder that is synchronised may
+    /// get a base before its frames.
+    ///
+    /// # Errors
+    /// A base is of a later position.
+    pub(super) fn ends_here(&self) -> Result<(), ReplayError> {
+        contents_of(&self.folder)?.behind(self.position).map_or(Ok(()), |next| Err(self.missing(next)))
     }
 
     fn missing(&self, next: u64) -> ReplayError {

@@ -7,12 +7,16 @@
 use super::generation::{End, Generation, refused};
 use super::names;
 use super::thread::Refusal;
+use crate::scheduling;
 use crate::store::sqlite::base::{copy_database, mark_of};
 use crate::store::sqlite::directory::{database_in, space_in};
 use aws_lc_rs::digest::{Context, SHA256};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
 
 /// Bytes of one portion.
 const PORTION: u64 = 16 << 20;
@@ -49,18 +53,26 @@ fn local_in(data: &Path) -> PathBuf {
     data.join("ship.db")
 }
 
-impl BaseCopy {
-    /// Makes a copy of the database of a data directory, and its file in the folder. `goes_on` is
-    /// asked now and then, and ends the copy.
+/// The copy in the data directory while it is made, on a thread of its own: for a large database
+/// it takes minutes, and the frames go on meanwhile. Ends when it is dropped.
+pub(super) struct Making {
+    /// `None` once it was joined.
+    thread: Option<JoinHandle<Result<(LocalCopy, End), Refusal>>>,
+    is_wanted: Arc<AtomicBool>,
+}
+
+impl Making {
+    /// Begins with the copy. `goes_on` is asked now and then, and ends it.
     ///
     /// # Errors
-    /// There is no room for it in the data directory or in the folder, or a file cannot be written.
+    /// There is no room for it in the data directory or in the folder, or the system refuses a
+    /// thread.
     pub(super) fn begin(
         data: &Path,
-        generation: &mut Generation,
-        goes_on: impl FnMut() -> bool + Send + 'static,
-    ) -> Result<BaseCopy, Refusal> {
-        let database = database_in(data);
+        generation: &Generation,
+        goes_on: impl Fn() -> bool + Send + 'static,
+    ) -> Result<Making, Refusal> {
+        let (database, path) = (database_in(data), local_in(data));
         let size = fs::metadata(&database).map_err(|error| refused(&database, error))?.len();
         // What clients store meanwhile needs room, too.
         for (folder, needed) in [(data, 2 * size), (generation.path(), size)] {
@@ -70,16 +82,47 @@ impl BaseCopy {
                 return Err(refused(folder, why));
             }
         }
-        let path = local_in(data);
-        copy_database(&database, &path, goes_on).map_err(|error| refused(&path, error))?;
-        let file = File::open(&path).map_err(|error| refused(&path, error))?;
-        let local = LocalCopy { path, file };
-        let (applied, _) = mark_of(&local.path).map_err(|error| refused(&local.path, error))?;
-        let end = End { position: applied.position, digest: applied.digest };
+        let is_wanted = Arc::new(AtomicBool::new(true));
+        let of_thread = Arc::clone(&is_wanted);
+        let make = move || {
+            scheduling::yield_to_traffic();
+            let goes_on = move || of_thread.load(Ordering::Relaxed) && goes_on();
+            copy_database(&database, &path, goes_on).map_err(|error| refused(&path, error))?;
+            let file = File::open(&path).map_err(|error| refused(&path, error))?;
+            let local = LocalCopy { path, file };
+            let (applied, _) = mark_of(&local.path).map_err(|error| refused(&local.path, error))?;
+            Ok((local, End { position: applied.position, digest: applied.digest }))
+        };
+        let thread = Builder::new().name("homing-base".into()).spawn(make);
+        let thread = thread.map_err(|error| Refusal::Blocked(format!("a thread for the store: {error}")))?;
+        Ok(Making { thread: Some(thread), is_wanted })
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits for the copy, and makes its file in the folder.
+    ///
+    /// # Errors
+    /// A file cannot be read or written.
+    pub(super) fn end(mut self, generation: &mut Generation) -> Result<BaseCopy, Refusal> {
+        let made = self.thread.take().and_then(|thread| thread.join().ok());
+        let (local, end) = made.unwrap_or(Err(Refusal::Blocked("its thread has panicked".to_owned())))?;
         let to = generation.begin_base(end.position)?;
         Ok(BaseCopy { end, local, to, digest: Context::new(&SHA256) })
     }
+}
 
+impl Drop for Making {
+    fn drop(&mut self) {
+        self.is_wanted.store(false, Ordering::Relaxed);
+        // The next copy has the same place.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+impl BaseCopy {
     /// Copies a portion. Returns true if it was the last one, and everything is on the disk.
     ///
     /// # Errors

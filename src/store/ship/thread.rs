@@ -1,6 +1,6 @@
 //! The shipping thread: what it does next.
 
-use super::base::{self, BaseCopy};
+use super::base::{self, BaseCopy, Making};
 use super::generation::Generation;
 use super::{ShipOptions, Shipping};
 use crate::clock;
@@ -73,6 +73,8 @@ struct Ship {
 struct Line {
     tail: LogTail,
     generation: Generation,
+    /// A copy of the database that is being made.
+    making: Option<Making>,
     /// A base on its way.
     base: Option<BaseCopy>,
 }
@@ -133,7 +135,7 @@ impl Ship {
             match tail {
                 Some(tail) if tail.digest() == end.digest => {
                     self.shipping.shipped(end.position, 0);
-                    return Ok(Line { tail, generation, base: None });
+                    return Ok(Line { tail, generation, making: None, base: None });
                 }
                 None if end.position <= self.shipping.target().0 => {}
                 // The data directory is an older copy of itself: both pasts stay.
@@ -141,18 +143,18 @@ impl Ship {
             }
         }
         generation.leave_file();
-        let base = self.base_for(&mut generation)?;
+        let base = self.make_base(&generation)?.end(&mut generation)?;
         let tail = LogTail::open(&self.data, self.log, base.end.position)?;
         if tail.digest() != base.end.digest {
             return Err(Refusal::Gone("the log does not go on from the database".to_owned()));
         }
         self.shipping.shipped(base.end.position, 0);
-        Ok(Line { tail, generation, base: Some(base) })
+        Ok(Line { tail, generation, making: None, base: Some(base) })
     }
 
-    fn base_for(&self, generation: &mut Generation) -> Result<BaseCopy, Refusal> {
+    fn make_base(&self, generation: &Generation) -> Result<Making, Refusal> {
         let shipping = Arc::clone(&self.shipping);
-        BaseCopy::begin(&self.data, generation, move || !shipping.is_stopping())
+        Making::begin(&self.data, generation, move || !shipping.is_stopping())
     }
 
     /// Ships all frames that are on the disk at the beginning of the call.
@@ -180,12 +182,15 @@ impl Ship {
     }
 
     /// Begins a base if one is due, or copies a portion of it. Returns true if there is more of it.
-    fn ship_base(&self, Line { tail, generation, base }: &mut Line) -> Result<bool, Refusal> {
+    fn ship_base(&self, Line { tail, generation, making, base }: &mut Line) -> Result<bool, Refusal> {
         if self.shipping.is_stopping() {
             return Ok(false);
         }
-        if base.is_none() && generation.needs_base() {
-            *base = Some(self.base_for(generation)?);
+        if base.is_none() && making.is_none() && generation.needs_base() {
+            *making = Some(self.make_base(generation)?);
+        }
+        if let Some(made) = making.take_if(|making| making.is_done()) {
+            *base = Some(made.end(generation)?);
         }
         let Some(copy) = base else { return Ok(false) };
         // The frames before a base are there before its name is: else they would look lost.
