@@ -71,6 +71,7 @@ impl Playground {
         let mut script = String::from("exec >answers 2>&1\n");
         for Typed { command, .. } in typed {
             script += &format!("printf '\\n@@\\n'\n{}\n", with_present_letter(command));
+            script += &awaited(command);
         }
         script += "for one in $(jobs -p); do kill -CONT $one; kill $one; done\n";
         let path =
@@ -82,6 +83,17 @@ impl Playground {
         let lines = |part: &str| part.trim().lines().map(str::to_owned).collect();
         String::from_utf8_lossy(&answers).split("\n@@\n").skip(1).map(lines).collect()
     }
+}
+
+/// Returns what waits until the clients that a command leaves in the background have subscribed, as
+/// a reader would. Looks at most 100 times at each, because a refused one never has.
+fn awaited(command: &str) -> String {
+    let background = command.strip_suffix('&').filter(|command| command.contains("mosquitto_sub"));
+    let names = background.into_iter().flat_map(|command| command.split(" -i ").skip(1));
+    let name = |words: &str| words.split(' ').next().unwrap_or_default().to_owned();
+    let look = |name: String| format!("homing ctl --json client {name} 2>&1 | grep -q '\"filter\"'");
+    let wait = |look: String| format!("for one in $(seq 100); do if {look}; then break; fi; done\n");
+    names.map(name).map(look).map(wait).collect()
 }
 
 /// Returns the command with the last dead letter that was printed in place of the one in the document.

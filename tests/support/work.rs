@@ -77,11 +77,11 @@ pub fn hand_out(address: SocketAddr, leaves: Leaves, kill: impl FnOnce()) -> BTr
 }
 
 /// Returns the messages that came to the clients that were away. Returns at once when all that was
-/// promised came, and otherwise after a third of [`PATIENCE`].
+/// promised came, and otherwise after a sixth of [`PATIENCE`].
 pub fn collect(address: SocketAddr, promised: &BTreeSet<u8>) -> BTreeSet<u8> {
     let back = |client_id| RawClient::connect(address, &stays(client_id).clean(false));
     let mut clients = ["keeper", "watcher", "member"].map(back);
-    let (mut had, deadline) = (BTreeSet::new(), now() + PATIENCE / 3);
+    let (mut had, deadline) = (BTreeSet::new(), now() + PATIENCE / 6);
     while !promised.is_subset(&had) && now() < deadline {
         for client in &mut clients {
             if let Event::Packet(Packet::Publish(publish)) = client.next(now() + Duration::from_millis(20)) {
