@@ -124,7 +124,8 @@ pub(crate) enum StoreQuery {
 pub(crate) fn inspect_store(query: &StoreQuery, config: &Config) -> ExitCode {
     match query {
         StoreQuery::Replay { folder, into, until, follow } => {
-            let interval = follow.then_some(config.store.ship_interval);
+            // So the follower is behind the copy for a quarter of the time at most.
+            let interval = follow.then_some(config.store.ship_interval / 4);
             match until.as_deref().map(str::parse).transpose() {
                 Ok(until) => replayed(folder, into, until, interval).unwrap_or_else(|error| failed(&error)),
                 Err(why) => failed(&format!("--until {why}")),

@@ -39,7 +39,7 @@ use std::time::Duration;
 
 /// Number of looks in a row at something bad before a follower ends: a synchronised folder may have
 /// a part of a file for a moment.
-const LOOKS: u32 = 10;
+const LOOKS: u32 = 40;
 /// The time that [`promote`] waits for a follower to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The time between two looks at a follower that is to end.
