@@ -2,9 +2,9 @@
 
 use super::views::{bytes, count, seconds};
 use crate::admin::human::{age, budget, per_second, percent};
-use crate::admin::readiness::StoreState;
 use crate::admin::recent::RecentView;
 use crate::admin::state::AdminState;
+use crate::admin::store_state::StoreState;
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::session::objectives::{Objective, ObjectiveCounts};
