@@ -39,7 +39,7 @@ named_enum! {
         Room = "room",
         /// The copy of the store in another folder.
         Copy = "copy",
-        /// The time of a sync.
+        /// The time of a sync, as `homing doctor` or the running broker measures it.
         Sync = "sync",
         /// The look at the files within a running broker.
         Files = "files",
@@ -79,6 +79,8 @@ named_enum! {
         Restart = "restart",
         /// The time of commits, and the room of the store.
         Commits = "commits",
+        /// The size of the store's log, and what the database does not have of it.
+        StoreLog = "store log",
         /// Counts near their limits.
         Limits = "limits",
         /// The export by OTLP.
@@ -89,6 +91,9 @@ named_enum! {
         Deadlines = "deadlines",
     }
 }
+
+/// The fix of a disk whose syncs or commits are slow.
+pub(crate) const SLOW_DISK: &str = "Use a faster disk, or store.durability = \"interval\".";
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,9 +121,11 @@ impl Finding {
         Finding { severity: Severity::Fail, check, text: text.into(), advice: String::new() }
     }
 
-    /// Adds the suggested fix of a problem.
+    /// Adds the suggested fix of a problem. A stop at its end is left out.
     pub(crate) fn advise(self, advice: impl Into<String>) -> Finding {
-        Finding { advice: advice.into(), ..self }
+        let mut advice = advice.into();
+        advice.truncate(advice.trim_end_matches('.').len());
+        Finding { advice, ..self }
     }
 }
 

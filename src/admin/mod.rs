@@ -20,6 +20,8 @@
 //! | `human` | numbers as people read them |
 //! | `recent` | the last two minutes of a few figures, and the last hour and day of others |
 //! | `terms` | the settings that a reload changes |
+//! | `advice` | what to do about a problem |
+//! | [`store_state`] | the state of the store, and the bounds from which on an operator should look |
 //! | `state` | the state of the interface, and its view of the broker |
 //! | `cookies`, `browser_login` | the cookies, and the login of a request |
 //! | `login_failures` | which logins are refused, because too many failed |
@@ -43,6 +45,7 @@
 //! | [`ctl`] | `homing ctl` |
 
 pub mod access;
+mod advice;
 mod audit;
 mod browser_login;
 mod bulk;
@@ -80,6 +83,7 @@ mod segment;
 pub mod self_checks;
 mod sourced_redelivery;
 mod state;
+pub mod store_state;
 mod terms;
 mod timeline;
 mod trace_commands;

@@ -2,27 +2,17 @@
 //! probes, and for the header of the pages.
 
 use super::state::AdminState;
+use super::store_state::{LATE, StoreState};
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::named_enum::named_enum;
 use crate::pulse::LateThread;
-use crate::store::ship::ShipFigures;
 use crate::time::Instant;
 use actix_web::web::Data;
 use serde::Serialize;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use utoipa::ToSchema;
-
-/// Age of the oldest uncommitted change from which the broker is not ready. A healthy disk commits
-/// within milliseconds, and a busy one within a second. A broker gives a client the same time for
-/// its CONNECT (`network.connect_timeout`), so by then clients give up waiting for their CONNACK.
-pub(super) const LATE: Duration = Duration::from_secs(10);
-
-/// The age of a change that is in the log and not in the database, from which the database is
-/// behind.
-const BEHIND: Duration = Duration::from_secs(30);
 
 /// Time without a sign of life from which a thread hangs. With [`ASKS`], a probe reports the thread
 /// within 5 s. A turn takes 5 ms at most, and a commit on a busy disk a second.
@@ -74,27 +64,6 @@ pub(super) struct ReadinessChecks {
     threads: ThreadCheck,
 }
 
-/// The state of the store, as of now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StoreState {
-    /// True while the store has no room.
-    pub is_full: bool,
-    /// The age of the oldest uncommitted change.
-    pub oldest_uncommitted: Duration,
-    /// The time within which 99 % of the commits since the start were done.
-    pub commit_p99: Duration,
-    /// The bytes that the store takes on the disk.
-    pub bytes: u64,
-    /// The bytes that may be added before new messages are refused, as of the last commit.
-    pub room: u64,
-    /// The copy of the store; `None` without one.
-    pub copy: Option<ShipFigures>,
-    /// Number of times that a stored message was read and was damaged.
-    pub damaged: u64,
-    /// The time for which the oldest change has waited for the database.
-    pub oldest_unapplied: Duration,
-}
-
 impl BrokerReadiness {
     /// Asks the threads, and returns the readiness now. `observer` is `None` while the broker
     /// starts.
@@ -107,7 +76,7 @@ impl BrokerReadiness {
         observer.statistics().pulses().ask(now);
         BrokerReadiness {
             phase: BrokerPhase::Running,
-            store: StoreState::of(observer, now).map_or(StoreCheck::Ok, StoreState::check),
+            store: StoreState::of(observer, now).map_or(StoreCheck::Ok, StoreCheck::of),
             late: late_threads(observer, now),
         }
     }
@@ -171,36 +140,11 @@ pub(super) async fn ask_threads(state: Data<AdminState>) {
     }
 }
 
-impl StoreState {
-    /// Returns the state of the store; `None` without a store.
-    pub(super) fn of(observer: &Observer, now: Instant) -> Option<StoreState> {
-        let store = observer.statistics().store()?;
-        Some(StoreState {
-            is_full: observer.shared().is_store_full(),
-            oldest_uncommitted: store.oldest_uncommitted(now),
-            commit_p99: store.commit_time.p99(),
-            bytes: store.bytes.load(Ordering::Relaxed),
-            room: store.room.load(Ordering::Relaxed),
-            copy: store.copy(now),
-            damaged: store.damaged.load(Ordering::Relaxed),
-            oldest_unapplied: store.oldest_unapplied(now),
-        })
-    }
-
-    /// Returns true if a change has waited for its commit for longer than [`LATE`].
-    pub(super) fn is_late(self) -> bool {
-        self.oldest_uncommitted > LATE
-    }
-
-    /// Returns true if the database does not follow the log: it should have a change within 1 s.
-    pub(super) fn is_behind(self) -> bool {
-        self.oldest_unapplied > BEHIND
-    }
-
-    fn check(self) -> StoreCheck {
+impl StoreCheck {
+    fn of(store: StoreState) -> StoreCheck {
         // `Full` comes first, because it suggests a fix. Changes of a full store wait for room, so
         // they are late as well.
-        match (self.is_full, self.is_late()) {
+        match (store.is_full, store.is_late()) {
             (true, _) => StoreCheck::Full,
             (false, true) => StoreCheck::Late,
             (false, false) => StoreCheck::Ok,
@@ -214,7 +158,7 @@ mod tests {
     use crate::pulse::ThreadWork;
 
     fn of(store: StoreState, late: Vec<LateThread>) -> BrokerReadiness {
-        BrokerReadiness { phase: BrokerPhase::Running, store: store.check(), late }
+        BrokerReadiness { phase: BrokerPhase::Running, store: StoreCheck::of(store), late }
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! The checks that a running broker makes of itself, for `homing doctor` and `GET /api/v1/doctor`.
 
-use crate::admin::readiness::{SILENT, StoreState, late_threads};
+use crate::admin::advice;
+use crate::admin::human::bytes;
+use crate::admin::readiness::{SILENT, late_threads};
+use crate::admin::store_state::{SLOW, SLOW_SYNC, StoreState, Used, lag_of};
 #[cfg(feature = "otlp")]
 use crate::broker::export_counts::ExportCounts;
 use crate::broker::observer::Observer;
@@ -14,9 +17,6 @@ use std::time::Duration;
 
 /// A share of a limit, in percent, from which it is reported.
 const NEARLY: u64 = 80;
-
-/// Deadlines that are later than this, or commits that take longer, are felt.
-const SLOW: Duration = Duration::from_millis(256);
 
 /// Time for which a drop is a warning. An older one is told, and no trouble any more.
 const LATELY: Duration = Duration::from_hours(1);
@@ -46,8 +46,12 @@ impl SelfReport<'_> {
     /// Returns the findings of the checks that the report is enough for.
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = vec![self.version(), self.threads(), self.memory(), self.drops(), self.restart()];
-        findings.extend(self.store.map(commits));
-        findings.extend(self.store.and_then(|store| store.copy).map(copy));
+        if let Some(store) = self.store {
+            findings.push(commits(store));
+            findings.extend(store.sync_p99.map(syncs));
+            findings.push(store_log(store));
+            findings.extend(store.copy.map(copy));
+        }
         findings
     }
 
@@ -68,7 +72,7 @@ impl SelfReport<'_> {
             true => Finding::ok(Check::Threads, "all give signs of life"),
             false => {
                 let text = format!("no sign of life of {} for {secs} s", self.late.join(", "));
-                Finding::fail(Check::Threads, text).advise("See the log, and SIGUSR1")
+                Finding::fail(Check::Threads, text).advise(advice::THREAD_HANGS)
             }
         }
     }
@@ -80,7 +84,7 @@ impl SelfReport<'_> {
             false => Finding::ok(Check::MemoryInUse, text),
             true => {
                 Finding::warn(Check::MemoryInUse, format!("{text}: at the limit new messages are refused"))
-                    .advise("`homing ctl clients --sort queued_bytes` names the longest queues")
+                    .advise(advice::MEMORY)
             }
         }
     }
@@ -93,8 +97,7 @@ impl SelfReport<'_> {
         match self.dropped {
             0 => Finding::ok(Check::Drops, "none since the start"),
             _ if self.last_drop_ago.is_some_and(|ago| ago >= LATELY) => Finding::ok(Check::Drops, text),
-            _ => Finding::warn(Check::Drops, text)
-                .advise("`homing ctl where --topic TOPIC` names the last ones of a topic, with the reasons"),
+            _ => Finding::warn(Check::Drops, text).advise(advice::DROPS),
         }
     }
 
@@ -189,7 +192,7 @@ fn export(counts: &ExportCounts) -> Finding {
         None => Finding::ok(Check::Otlp, lost),
         Some((signal, reason)) => {
             let text = format!("the collector does not take {}: {reason}; {lost}", signal.name());
-            Finding::warn(Check::Otlp, text).advise("See if the collector runs, and otlp.endpoint")
+            Finding::warn(Check::Otlp, text).advise(advice::EXPORT_FAILS)
         }
     }
 }
@@ -198,57 +201,75 @@ fn deadlines(late: Duration) -> Finding {
     let text = format!("99 % were found within {} ms since the start", late.as_millis());
     match late > SLOW {
         false => Finding::ok(Check::Deadlines, text),
-        true => Finding::warn(Check::Deadlines, text).advise("The machine has too little processor time"),
+        true => Finding::warn(Check::Deadlines, text).advise(advice::LATE_DEADLINES),
     }
 }
 
 fn commits(store: StoreState) -> Finding {
     if store.is_full {
         return Finding::fail(Check::Commits, "the store is full: what must be stored is refused")
-            .advise("Make room on the disk, or raise store.size_limit and reload the configuration");
+            .advise(advice::STORE_FULL);
     }
     if store.is_late() {
         let secs = store.oldest_uncommitted.as_secs();
         let text = format!(
             "a change has waited {secs} s for its commit: nothing that must be stored is acknowledged"
         );
-        return Finding::fail(Check::Commits, text).advise(
-            "See if the disk hangs, or if another process has homing.db locked; the log lines store.behind and store.locked say so",
-        );
+        return Finding::fail(Check::Commits, text).advise(advice::STORE_LATE);
     }
     if store.damaged > 0 {
         let text = format!("stored messages were damaged when they were read, {} times", store.damaged);
-        return Finding::fail(Check::Commits, text)
-            .advise("See `homing store check` and the log lines store.damaged; look at the disk");
+        return Finding::fail(Check::Commits, text).advise(advice::STORE_DAMAGED);
     }
     if store.is_behind() {
         let secs = store.oldest_unapplied.as_secs();
         return Finding::warn(Check::Commits, format!("a change has waited {secs} s for the database"))
-            .advise("See if the disk is slow, or if another process has homing.db locked");
+            .advise(advice::STORE_BEHIND);
     }
     let took = store.commit_p99;
     let text = format!("99 % took {} ms at most since the start", took.as_millis());
     match took > SLOW {
         false => Finding::ok(Check::Commits, text),
-        true => Finding::warn(Check::Commits, text)
-            .advise("Use a faster disk, or store.durability = \"interval\""),
+        true => Finding::warn(Check::Commits, text).advise(advice::SLOW_DISK),
     }
 }
 
+fn syncs(p99: Duration) -> Finding {
+    let text = format!("99 % took {} ms at most since the start", p99.as_millis());
+    match p99 > SLOW_SYNC {
+        false => Finding::ok(Check::Sync, text),
+        true => {
+            let text = format!("{text}: the disk is slow, and a stored message waits for up to four");
+            Finding::warn(Check::Sync, text).advise(advice::SLOW_DISK)
+        }
+    }
+}
+
+fn store_log(store: StoreState) -> Finding {
+    let StoreState { log, unapplied, .. } = store;
+    let of = |used: Used| format!("{} of {} at most", bytes(used.bytes), bytes(used.limit));
+    let text = format!("{}, and {} that the database does not have", of(log), of(unapplied));
+    let (at_limit, fix) = match store.copy {
+        _ if is_nearly(unapplied.bytes, unapplied.limit) => ("commits wait", advice::STORE_BEHIND),
+        _ if !is_nearly(log.bytes, log.limit) => return Finding::ok(Check::StoreLog, text),
+        None => ("commits wait", advice::STORE_BEHIND),
+        Some(_) => ("the copy at store.ship_to begins again with a whole database", advice::COPY_LATE),
+    };
+    Finding::warn(Check::StoreLog, format!("{text}: at the limit {at_limit}")).advise(fix)
+}
+
 fn copy(copy: ShipFigures) -> Finding {
-    let secs = copy.lag.as_secs();
+    let text = format!("the copy at store.ship_to {}", lag_of(&copy));
     match copy.is_late() {
-        false => Finding::ok(Check::Copy, format!("{secs} s behind")),
-        true => Finding::warn(Check::Copy, format!("the copy at store.ship_to is {secs} s behind")).advise(
-            "See if the folder has room and can be written; the log lines store.ship_blocked and store.ship_behind say why not",
-        ),
+        false => Finding::ok(Check::Copy, text),
+        true => Finding::warn(Check::Copy, text).advise(advice::COPY_LATE),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::readiness::LATE;
+    use crate::admin::store_state::LATE;
     use crate::finding::Severity;
 
     #[test]
@@ -289,5 +310,41 @@ mod tests {
                 Severity::Fail
             ]
         );
+    }
+
+    #[test]
+    fn a_slow_sync_is_found_from_a_quarter_of_a_slow_commit_on() {
+        assert_eq!(SLOW_SYNC * 4, SLOW);
+        assert_eq!(syncs(SLOW_SYNC).severity, Severity::Ok);
+        let slow = syncs(SLOW_SYNC * 2);
+        assert_eq!(slow.severity, Severity::Warn);
+        assert!(slow.text.starts_with("99 % took 128 ms at most") && slow.advice.contains("faster disk"));
+    }
+
+    #[test]
+    fn a_log_near_its_bounds_is_found_with_what_happens_there() {
+        const MIB: u64 = 1 << 20;
+        let store = |log, unapplied, copy| StoreState {
+            log: Used { bytes: log * MIB, limit: 100 * MIB },
+            unapplied: Used { bytes: unapplied * MIB, limit: 50 * MIB },
+            copy,
+            ..StoreState::default()
+        };
+        let sound = store_log(store(80, 40, None));
+        let text =
+            "80.0 MiB of 100.0 MiB at most, and 40.0 MiB of 50.0 MiB at most that the database does not have";
+        assert_eq!((sound.severity, &*sound.text), (Severity::Ok, text));
+        let copied = Some(ShipFigures::default());
+        for (state, at_limit, advice) in [
+            (store(80, 41, copied), "at the limit commits wait", "homing.db"),
+            (store(81, 0, None), "at the limit commits wait", "homing.db"),
+            (store(81, 40, copied), "at the limit the copy at store.ship_to begins again", "store.ship_to"),
+        ] {
+            let found = store_log(state);
+            assert_eq!(found.severity, Severity::Warn, "{found}");
+            assert!(found.text.contains(at_limit) && found.advice.contains(advice), "{found}");
+        }
+        // A broker of another version may not know the figures.
+        assert_eq!(store_log(StoreState::default()).severity, Severity::Ok);
     }
 }

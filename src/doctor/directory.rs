@@ -2,7 +2,7 @@
 
 use crate::clock;
 use crate::config::{Config, DurabilityLevel};
-use crate::finding::{Check, Finding, size};
+use crate::finding::{Check, Finding, SLOW_DISK, size};
 use crate::store::sqlite::directory::{
     RESERVE, database_in, lock_in, refuse_emptied, refuse_following, space_in,
 };
@@ -177,7 +177,7 @@ fn sync(config: &Config, path: &Path) -> Option<Finding> {
             Check::Sync,
             format!("{ms:.1} ms: each acknowledgement of a stored message waits so long"),
         )
-        .advise("Use a faster disk, or store.durability = \"interval\""),
+        .advise(SLOW_DISK),
         false => Finding::ok(Check::Sync, format!("{ms:.1} ms, the middle of {SYNCS}")),
     })
 }

@@ -1,8 +1,8 @@
 //! The self-report of a running broker.
 
 use crate::admin::ctl::{self, BrokerEndpoint, CheckRow, CtlError, DoctorAnswer};
-use crate::admin::readiness::StoreState;
 use crate::admin::self_checks::SelfReport;
+use crate::admin::store_state::{StoreState, Used};
 use crate::finding::{Check, Finding};
 use crate::store::ship::ShipFigures;
 use serde_json::Value;
@@ -65,20 +65,41 @@ fn described(overview: &Value, pending: Result<Vec<String>, CtlError>) -> Vec<Fi
 }
 
 fn store(described: &Value) -> StoreState {
-    let seconds = |value: &Value| Duration::try_from_secs_f64(value.as_f64().unwrap_or_default());
+    let used = |bytes: &str, limit: &str| Used {
+        bytes: number(&described[bytes]),
+        limit: number(&described[limit]),
+    };
     StoreState {
         is_full: described["full"].as_bool() == Some(true),
         oldest_uncommitted: seconds(&described["oldest_uncommitted"]).unwrap_or_default(),
         commit_p99: seconds(&described["commit_p99"]).unwrap_or_default(),
+        sync_p99: seconds(&described["sync_p99"]),
+        apply_p99: seconds(&described["apply_p99"]),
         bytes: number(&described["bytes"]),
+        size_limit: described["size_limit"].as_u64(),
         room: number(&described["room"]),
-        copy: seconds(&described["copy_lag"])
-            .ok()
-            .filter(|_| described["copy_lag"].is_number())
-            .map(|lag| ShipFigures { lag, ..ShipFigures::default() }),
+        position: number(&described["position"]),
+        log: used("log_bytes", "log_limit"),
+        unapplied: used("unapplied_bytes", "unapplied_limit"),
+        copy: described["copy"].is_object().then(|| copy(&described["copy"])),
         damaged: number(&described["damaged"]),
         oldest_unapplied: seconds(&described["oldest_unapplied"]).unwrap_or_default(),
     }
+}
+
+fn copy(described: &Value) -> ShipFigures {
+    ShipFigures {
+        position: number(&described["position"]),
+        lag: seconds(&described["lag"]).unwrap_or_default(),
+        lag_bytes: number(&described["lag_bytes"]),
+        given_up: number(&described["given_up"]),
+        is_behind: described["begins_again"].as_bool() == Some(true),
+    }
+}
+
+/// Returns a number of seconds; `None` if the value is none.
+fn seconds(value: &Value) -> Option<Duration> {
+    Duration::try_from_secs_f64(value.as_f64()?).ok()
 }
 
 fn names(value: &Value) -> Vec<String> {
@@ -155,6 +176,15 @@ mod tests {
             ("store", store(true, 0.0, 0.0), Check::Commits, Severity::Fail),
             ("store", store(false, 12.0, 0.0), Check::Commits, Severity::Fail),
             ("store", store(false, 0.0, 2.0), Check::Commits, Severity::Warn),
+            ("store", json!({ "sync_p99": 0.128 }), Check::Sync, Severity::Warn),
+            (
+                "store",
+                json!({ "unapplied_bytes": 81, "unapplied_limit": 100 }),
+                Check::StoreLog,
+                Severity::Warn,
+            ),
+            ("store", json!({ "copy": { "lag": 61.0 } }), Check::Copy, Severity::Warn),
+            ("store", json!({ "copy": { "lag": 1.0, "begins_again": true } }), Check::Copy, Severity::Warn),
         ];
         for (field, value, check, severity) in cases {
             let mut sick = overview();

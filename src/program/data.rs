@@ -173,7 +173,9 @@ fn inspected(query: &StoreQuery, config: &Config) -> Result<ExitCode, StoreError
     let inspection = || StoreInspection::open(&directory);
     match query {
         StoreQuery::Check => {
-            let faults = inspection()?.check()?;
+            let store = inspection()?;
+            let faults = store.check()?;
+            store.log_lines().iter().for_each(|line| say(line));
             if faults.is_empty() {
                 say(&format!("the store in {} is sound", directory.display()));
                 return Ok(ExitCode::SUCCESS);

@@ -3,6 +3,7 @@
 use super::ship::{ShipFigures, Shipping};
 use crate::time::Instant;
 use crate::time::histogram::SharedHistogram;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -22,6 +23,8 @@ pub struct StoreStatistics {
     /// Bytes that may be added before new messages are refused, as of the last commit. The size
     /// limit and the disk bound them.
     pub room: AtomicU64,
+    /// The largest size in bytes; 0 for no limit but the disk.
+    pub size_limit: AtomicU64,
     /// Number of records that wait for their commit, those of a commit that is under way included.
     pub pending_records: AtomicU64,
     /// The time since which the oldest record waits.
@@ -40,8 +43,12 @@ pub struct StoreStatistics {
     pub position: AtomicU64,
     /// Bytes of the files of the log.
     pub log_bytes: AtomicU64,
+    /// The most bytes that these files take, those included that are kept for the copy.
+    pub log_limit: AtomicU64,
     /// Bytes of frames that the database does not have yet.
     pub unapplied_bytes: AtomicU64,
+    /// The most bytes of such frames. With more, commits wait.
+    pub unapplied_limit: AtomicU64,
     /// The time since which the oldest change waits for the database.
     unapplied: WaitingSince,
     /// The duration of each transaction of the database.
@@ -61,6 +68,11 @@ impl StoreStatistics {
     /// Returns the figures of the copy of the log; `None` without one.
     pub fn copy(&self, now: Instant) -> Option<ShipFigures> {
         self.copy.get().map(|shipping| shipping.figures(now))
+    }
+
+    /// Returns the folder of the copy of the log; `None` without one.
+    pub fn copy_folder(&self) -> Option<&Path> {
+        self.copy.get().map(|shipping| shipping.folder())
     }
 
     /// Returns the time for which the oldest change has waited for its commit. A call to the disk

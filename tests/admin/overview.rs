@@ -1,6 +1,6 @@
 //! The overview: present rates, waits, objectives and deadlines.
 
-use crate::api::{Administered, json_of};
+use crate::api::{Administered, SMALL_STORE, json_of};
 use crate::live::{Live, bearer};
 use crate::pages::{get, log_in};
 use crate::support::{Connect, RawClient, Version, until};
@@ -36,7 +36,7 @@ fn the_overview_has_rates_waits_and_deadlines_for_readers_and_programs() {
     ] {
         assert!(page.contains(part), "{part} in {page}");
     }
-    assert!(!page.contains("commit_p99"), "{page}");
+    assert!(!page.contains("commit_p99") && !page.contains(r#"id="store""#), "{page}");
     let (mut live, _) = Live::open(&broker, "/api/v1/events?streams=overview", &bearer(&broker.viewer));
     let (_, event) = live.event("overview");
     assert!(event["values"]["rate_in"].as_str().is_some_and(|rate| rate.ends_with("/s")), "{event}");
@@ -107,4 +107,61 @@ fn what_is_queued_is_seen_on_the_overview_in_the_interface_and_by_ctl() {
     until("the age of a recovered message", || {
         get(&broker, "/", &cookie).1.contains(", the oldest for over ").then_some(())
     });
+}
+
+#[test]
+fn the_store_and_its_copy_are_seen_on_the_overview_in_the_interface_and_by_ctl() {
+    let copy = tempfile::tempdir().expect("a directory");
+    let folder = copy.path().display().to_string();
+    let ship_to = format!("store.ship_to={folder}");
+    let broker = Administered::start_with(&[&SMALL_STORE[..], &["--set", &ship_to]].concat());
+    let mut gateway = RawClient::connect(broker.mqtt, &Connect::persistent(Version::V5, "gateway"));
+    gateway.subscribe(&[("plant/#", 1)]);
+    gateway.disconnect();
+    broker.await_away("gateway");
+    let ask = || json_of(&broker.ask("GET", "/api/v1/overview", &broker.viewer).1);
+    // The first sample has the counts before it, so only later messages are those of the last minute.
+    until("the times of the last minute", || {
+        broker.publish("plant/1", &["on"], 1);
+        let recent = &ask()["recent"];
+        (recent["sync_p99"].is_number() && recent["apply_p99"].is_number()).then_some(())
+    });
+    let overview = until("a copy with everything", || {
+        let overview = ask();
+        let (store, copy) = (&overview["store"], &overview["store"]["copy"]);
+        (copy["position"] == store["position"] && copy["lag"] == 0.0).then_some(overview)
+    });
+    let store = &overview["store"];
+    for field in ["position", "log_bytes", "sync_p99", "apply_p99", "commit_p99"] {
+        assert!(store[field].as_f64().is_some_and(|value| value > 0.0), "{field}: {store:#}");
+    }
+    let mib = |mib: u64| mib << 20;
+    assert_eq!([&store["size_limit"], &store["unapplied_limit"]], [mib(64), mib(8)], "{store:#}");
+    assert!(store["log_limit"].as_u64().is_some_and(|limit| limit > mib(12)), "{store:#}");
+    let copy = &store["copy"];
+    assert!(copy["folder"] == folder && copy["given_up"] == 0 && copy["begins_again"] == false, "{copy:#}");
+    let (_, page) = get(&broker, "/", &log_in(&broker, &broker.viewer));
+    for part in [
+        r##"<a href="#store">store</a>"##,
+        r#"<section id="store" aria-label="Store">"#,
+        " of 64.0 MiB (store.size_limit), room for ",
+        "position ",
+        "99 % of the last minute below ",
+        r#"<span data-figure="store_unapplied">"#,
+        &format!(r#"<span data-figure="store_copy">{folder}: position "#),
+    ] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
+    let (code, text) = broker.ctl(&["status"]);
+    let has = |beginning: &str| text.lines().any(|line| line.starts_with(beginning));
+    let copied = format!("copy         {folder}: position ");
+    assert!(code == Some(0) && has("log          position ") && has(&copied), "{text}");
+    let (mut live, _) = Live::open(&broker, "/api/v1/events?streams=overview", &bearer(&broker.viewer));
+    let (_, event) = live.event("overview");
+    assert!(event["values"]["store_log"].as_str().is_some_and(|log| log.starts_with("position ")), "{event}");
+    let checks = json_of(&broker.ask("GET", "/api/v1/doctor", &broker.viewer).1);
+    for name in ["sync", "store log", "copy"] {
+        let mut all = checks["checks"].as_array().expect("checks").iter();
+        assert!(all.any(|check| check["name"] == name), "{name}: {checks:#}");
+    }
 }

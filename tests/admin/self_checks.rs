@@ -2,6 +2,7 @@
 
 use crate::api::{Administered, SMALL_STORE, json_of};
 use crate::http::{LOCAL, metric, request};
+use crate::pages::{get, log_in};
 use crate::support::{Connect, Message, RawClient, Version, until};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
@@ -88,6 +89,11 @@ fn a_broker_whose_store_does_not_commit_is_not_ready_and_says_why() {
     let sample = |name: &str| metric(broker.admin, name).expect("a sample");
     assert!(sample("homing_store_oldest_uncommitted_seconds") > 10.0);
     assert!(sample("homing_store_pending_records") > 0.0);
+    let (_, page) = get(&broker, "/", &log_in(&broker, &broker.viewer));
+    let (_, store) = page.split_once(r#"<section id="store""#).unwrap_or_else(|| panic!("{page}"));
+    let trouble = r#"<span class="problem">a change has waited for its commit for "#;
+    assert!(store.contains(trouble) && store.contains(r##"<a href="#problems">What to do</a>"##), "{page}");
+    assert!(page.contains(r##"<a href="#store">The figures of the store</a>"##), "{page}");
     other.execute_batch("ROLLBACK").expect("no lock");
     client.expect_connack();
     until("a broker that is ready again", || (ready() == is("ok", 200)).then_some(()));

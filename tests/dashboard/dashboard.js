@@ -274,6 +274,9 @@ async function overview(run) {
       assert.ok(Date.now() < end, `the rate is ${await text('rate_in')}, the wait ${await text('ack_p99')}`)
       await publisher.publish('rate/1', 'on', id)
     }
+    await page.getByRole('link', { name: 'store', exact: true }).click()
+    assert.match(await text('store_log'), /^position [\d,]+, \d.* of .* at most$/)
+    await page.getByRole('link', { name: 'store.ship_to' }).waitFor()
     // The first point of a chart is there six seconds after the start, with its value as a title.
     const chart = page.locator('figure', { hasText: 'messages in' })
     await chart.locator('svg title').first().waitFor({ state: 'attached' })

@@ -143,10 +143,12 @@ def main(homing):
     failed = []
     with tempfile.TemporaryDirectory() as work:
         config, log = os.path.join(work, "homing.toml"), os.path.join(work, "log")
+        copy = os.path.join(work, "copy")
+        os.mkdir(copy)
         with open(config, "w", encoding="utf-8") as file:
             file.write(CONFIG)
         arguments = [homing, "--config", config, "serve", "--listen", "127.0.0.1:0", "--data-dir", os.path.join(work, "data")]
-        arguments += ["--set", "admin.addresses=127.0.0.1:0", "--set", "runtime.threads=2"]
+        arguments += ["--set", "admin.addresses=127.0.0.1:0", "--set", "runtime.threads=2", "--set", f"store.ship_to={copy}"]
         with open(log, "w", encoding="utf-8") as file:
             broker = subprocess.Popen(arguments, cwd=work, env={}, stdout=file, stderr=file)
         prometheus = None

@@ -89,7 +89,7 @@ fn a_replay_names_its_position_and_time_and_a_refused_one_leaves_nothing() {
     assert!(done.stdout.starts_with("new has everything up to position "), "{}", done.stdout);
     assert!(done.stdout.ends_with("Z)\n"), "{}", done.stdout);
     let check = homing_store(place.path(), &["check", "--data-dir", "new"]);
-    assert_eq!(check.stdout, "the store in new is sound\n", "{}", check.stderr);
+    assert!(check.stdout.ends_with("the store in new is sound\n"), "{}{}", check.stdout, check.stderr);
 }
 
 #[test]

@@ -1,10 +1,12 @@
-//! The present figures of the overview: what waits, the rates, and the times that 99 % keep.
+//! The present figures of the overview: what waits, the rates, the times that 99 % keep, and the
+//! store.
 
+use super::store::StoreSection;
 use super::views::{bytes, count, seconds};
 use crate::admin::human::{age, budget, per_second, percent};
-use crate::admin::readiness::StoreState;
 use crate::admin::recent::RecentView;
 use crate::admin::state::AdminState;
+use crate::admin::store_state::StoreState;
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::session::objectives::{Objective, ObjectiveCounts};
@@ -41,6 +43,8 @@ pub(super) struct ObjectiveState {
 pub(super) struct OverviewGauges {
     pub(super) figures: Vec<Gauge>,
     pub(super) objectives: Vec<ObjectiveState>,
+    /// `None` without a store.
+    pub(super) store: Option<StoreSection>,
 }
 
 impl OverviewGauges {
@@ -50,8 +54,8 @@ impl OverviewGauges {
         let deadlines = state.wheel.within(observer, COUNTED).await.ok();
         let deadlines = deadlines.map(|wheel| wheel.per_second(SECONDS));
         let total = observer.statistics().total();
-        let mut figures = waiting(observer, &total);
-        figures.extend(moving(&state.recent.view(), observer));
+        let (mut figures, recent) = (waiting(observer, &total), state.recent.view());
+        figures.extend(moving(&recent, observer));
         figures.push(Gauge {
             value: within(deadlines.as_deref(), SECONDS),
             note: format!(
@@ -63,7 +67,8 @@ impl OverviewGauges {
             ..gauge("deadlines of the next minute", "due")
         });
         let objectives = total.counters.objectives.counts();
-        OverviewGauges { figures, objectives: objectives.map(state_of).collect() }
+        let store = StoreSection::of(observer, &recent);
+        OverviewGauges { figures, objectives: objectives.map(state_of).collect(), store }
     }
 
     /// Adds the texts to the values of a live update.
@@ -71,6 +76,9 @@ impl OverviewGauges {
         let figures = self.figures.iter().map(|gauge| (gauge.key, &gauge.value));
         let objectives = self.objectives.iter().map(|one| (&*one.key, &one.value));
         values.extend(figures.chain(objectives).map(|(key, value)| (key.to_owned(), value.as_str().into())));
+        if let Some(store) = &self.store {
+            store.add_values(values);
+        }
     }
 }
 
@@ -113,9 +121,12 @@ fn waiting(observer: &Observer, total: &ShardSnapshot) -> Vec<Gauge> {
             note: "queues are lost at a stop".to_owned(),
             ..gauge("store", "store")
         },
-        Some(StoreState { bytes: size, room, .. }) => {
-            Gauge { value: bytes(size), note: format!("room for {}", bytes(room)), ..gauge("store", "store") }
-        }
+        Some(StoreState { bytes: size, room, .. }) => Gauge {
+            value: bytes(size),
+            note: format!("room for {}", bytes(room)),
+            link: "#store",
+            ..gauge("store", "store")
+        },
     });
     all
 }

@@ -9,7 +9,7 @@
 //! | `problems` | what is wrong with the broker, and what to do |
 //! | `frame`, `page` | the frame of every page, and the page of an error |
 //! | `entry` | the rules by which a request belongs to a login |
-//! | `timeline`, `subscribers`, `gauges`, `charts` | parts of pages, too |
+//! | `timeline`, `subscribers`, `gauges`, `store`, `charts` | parts of pages, too |
 //! | all others | one page each, or a few |
 
 mod answer;
@@ -34,6 +34,7 @@ pub(super) mod problems;
 mod prose;
 mod settings;
 mod shared_groups;
+mod store;
 mod subscribers;
 mod theme;
 mod timeline;

@@ -2,12 +2,14 @@
 //! and `GET /api/v1/overview`.
 
 use super::views::{in_sentence, seconds, view_of};
+use crate::admin::advice;
 use crate::admin::listing::FoundClients;
 use crate::admin::queries::stuck::stuck_clients;
-use crate::admin::readiness::{StoreState, late_threads};
+use crate::admin::readiness::late_threads;
 use crate::admin::rows::refused::RefusedRow;
 use crate::admin::segment::segment;
 use crate::admin::state::State;
+use crate::admin::store_state::{SLOW, StoreState, lag_of};
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::named_enum::named_enum;
@@ -18,9 +20,6 @@ use std::time::Duration;
 
 /// Time for which a drop is a problem.
 const LATELY: Duration = Duration::from_mins(10);
-
-/// A commit that takes so long, or a deadline that is so late, is felt. A bound of the histograms.
-const SLOW: Duration = Duration::from_millis(256);
 
 /// Characters of a client identifier in a text.
 const NAME: usize = 64;
@@ -62,46 +61,30 @@ impl BrokerProblemKind {
     /// Returns the suggested fix.
     pub(crate) fn advice(self) -> &'static str {
         match self {
-            BrokerProblemKind::StoreFull => {
-                "Make room on the disk, or raise store.size_limit and reload the configuration."
-            }
-            BrokerProblemKind::StoreLate => {
-                "See if the disk hangs, or if another process has homing.db locked: the log lines store.behind and store.locked say so."
-            }
-            BrokerProblemKind::StoreDamaged => {
-                "homing store check lists all damage; the log lines store.damaged name the clients. Look at the disk."
-            }
-            BrokerProblemKind::StoreBehind => {
-                "See if the disk is slow, or if another process has homing.db locked: the log line store.locked says so."
-            }
-            BrokerProblemKind::ThreadHangs => "See the log, and the dump of SIGUSR1.",
-            BrokerProblemKind::Memory => {
-                "homing ctl clients --sort queued_bytes names the longest queues. Or raise limits.memory and reload."
-            }
+            BrokerProblemKind::StoreFull => advice::STORE_FULL,
+            BrokerProblemKind::StoreLate => advice::STORE_LATE,
+            BrokerProblemKind::StoreDamaged => advice::STORE_DAMAGED,
+            BrokerProblemKind::StoreBehind => advice::STORE_BEHIND,
+            BrokerProblemKind::CopyLate => advice::COPY_LATE,
+            BrokerProblemKind::SlowCommits => advice::SLOW_DISK,
+            BrokerProblemKind::ThreadHangs => advice::THREAD_HANGS,
+            BrokerProblemKind::Memory => advice::MEMORY,
             BrokerProblemKind::StuckClients => {
                 "homing ctl clients --stuck 10s lists them, each with where its message is."
             }
-            BrokerProblemKind::Drops => {
-                "homing ctl where --topic TOPIC names the last ones, with the reasons."
-            }
+            BrokerProblemKind::Drops => advice::DROPS,
             BrokerProblemKind::Refusals => {
                 "Correct the client, or the rule or bound: homing ctl dropped lists what was refused."
             }
             BrokerProblemKind::Objective => "homing ctl slow names the clients and topics that are late.",
-            BrokerProblemKind::SlowCommits => "Use a faster disk, or store.durability = \"interval\".",
-            BrokerProblemKind::CopyLate => {
-                "See if the folder at store.ship_to has room and can be written: the log lines store.ship_blocked and store.ship_behind say why not."
-            }
-            BrokerProblemKind::LateDeadlines => "The machine has too little processor time.",
+            BrokerProblemKind::LateDeadlines => advice::LATE_DEADLINES,
             BrokerProblemKind::ReloadRefused => {
                 "homing ctl reload --dry-run names the mistakes. The old configuration is in force."
             }
             BrokerProblemKind::RestartPending => {
                 "homing ctl config --changed lists the keys. Restart the broker when it suits."
             }
-            BrokerProblemKind::ExportFails => {
-                "See if the collector at otlp.endpoint runs. The broker goes on without it."
-            }
+            BrokerProblemKind::ExportFails => advice::EXPORT_FAILS,
         }
     }
 
@@ -126,10 +109,10 @@ impl BrokerProblemKind {
             BrokerProblemKind::StoreFull
             | BrokerProblemKind::StoreLate
             | BrokerProblemKind::StoreDamaged
-            | BrokerProblemKind::ThreadHangs
             | BrokerProblemKind::SlowCommits
             | BrokerProblemKind::CopyLate
-            | BrokerProblemKind::StoreBehind
+            | BrokerProblemKind::StoreBehind => (self.advice(), Some(("#store", "The figures of the store"))),
+            BrokerProblemKind::ThreadHangs
             | BrokerProblemKind::LateDeadlines
             | BrokerProblemKind::ExportFails => (self.advice(), None),
         }
@@ -147,13 +130,13 @@ impl BrokerProblemKind {
             BrokerProblemKind::StoreFull
             | BrokerProblemKind::StoreLate
             | BrokerProblemKind::StoreDamaged
-            | BrokerProblemKind::ThreadHangs
+            | BrokerProblemKind::SlowCommits
+            | BrokerProblemKind::CopyLate
+            | BrokerProblemKind::StoreBehind => Some("/#store"),
+            BrokerProblemKind::ThreadHangs
             | BrokerProblemKind::Memory
             | BrokerProblemKind::Drops
             | BrokerProblemKind::Refusals
-            | BrokerProblemKind::SlowCommits
-            | BrokerProblemKind::CopyLate
-            | BrokerProblemKind::StoreBehind
             | BrokerProblemKind::ExportFails => None,
         }
     }
@@ -197,8 +180,7 @@ impl FoundProblems {
             self.add(BrokerProblemKind::StoreLate, text);
         }
         if let Some(copy) = store.copy.filter(ShipFigures::is_late) {
-            let lag = seconds(copy.lag);
-            let text = format!("The copy of the store at store.ship_to is {lag} behind.");
+            let text = format!("The copy of the store at store.ship_to {}.", lag_of(&copy));
             self.add(BrokerProblemKind::CopyLate, text);
         }
         if store.damaged > 0 {

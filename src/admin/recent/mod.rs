@@ -1,5 +1,5 @@
 //! The last two minutes of a few figures: rates of messages, and the 99th percentiles of the waits
-//! for acknowledgements, commits and deadlines. 6 KiB. [`history`] has the last hour and day.
+//! for acknowledgements, the store and deadlines. 9 KiB. [`history`] has the last hour and day.
 //!
 //! A task on the thread of the interface takes the figures from the last reports of the shards. So
 //! the history costs the shards nothing. The history is for people who look now; Prometheus keeps
@@ -47,6 +47,10 @@ pub(super) struct WaitSample {
     pub(super) ack: Distribution,
     /// The durations of commits.
     pub(super) commit: Distribution,
+    /// The durations of syncs of the store's log.
+    pub(super) sync: Distribution,
+    /// The durations of writes of the log's changes to the database.
+    pub(super) apply: Distribution,
     /// The times by which deadlines were late.
     pub(super) lateness: Distribution,
 }
@@ -63,6 +67,10 @@ pub(super) struct RecentView {
     pub(super) ack_p99: Option<Duration>,
     /// As `ack_p99`, for commits.
     pub(super) commit_p99: Option<Duration>,
+    /// As `ack_p99`, for syncs of the store's log.
+    pub(super) sync_p99: Option<Duration>,
+    /// As `ack_p99`, for writes of the log's changes to the database.
+    pub(super) apply_p99: Option<Duration>,
     /// As `ack_p99`, for the lateness of deadlines.
     pub(super) lateness_p99: Option<Duration>,
 }
@@ -121,6 +129,8 @@ impl RecentFigures {
             sent: rates(|sample| sample.sent),
             ack_p99: p99(|waits| &waits.ack),
             commit_p99: p99(|waits| &waits.commit),
+            sync_p99: p99(|waits| &waits.sync),
+            apply_p99: p99(|waits| &waits.apply),
             lateness_p99: p99(|waits| &waits.lateness),
         }
     }
@@ -138,8 +148,14 @@ mod tests {
 
     fn take(figures: &RecentFigures, secs: u64, received: u64, acks: &Histogram) {
         let at = Instant::from_millis(secs * 1_000);
-        let none = Histogram::default().distribution();
-        let waits = WaitSample { ack: acks.distribution(), commit: none.clone(), lateness: none };
+        let none = || Histogram::default().distribution();
+        let waits = WaitSample {
+            ack: acks.distribution(),
+            commit: none(),
+            sync: none(),
+            apply: none(),
+            lateness: none(),
+        };
         figures.take(MessageSample { at, received, sent: received * 3 }, waits);
     }
 
@@ -172,6 +188,6 @@ mod tests {
         assert_eq!(figures.view().ack_p99, Some(Duration::from_millis(4)));
         let samples = figures.samples();
         let in_use = SAMPLES * size_of::<MessageSample>() + (DISTRIBUTIONS + 1) * size_of::<WaitSample>();
-        assert!(samples.waits.len() <= DISTRIBUTIONS && in_use <= 6 << 10, "{in_use} bytes");
+        assert!(samples.waits.len() <= DISTRIBUTIONS && in_use <= 9 << 10, "{in_use} bytes");
     }
 }

@@ -6,7 +6,8 @@ use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::shard::ShardSnapshot;
-use crate::time::histogram::{Histogram, SharedHistogram};
+use crate::store::statistics::StoreStatistics;
+use crate::time::histogram::{Distribution, Histogram, SharedHistogram};
 use actix_web::web::Data;
 use tokio::time::MissedTickBehavior;
 
@@ -35,11 +36,17 @@ fn samples_of(observer: &Observer, total: &ShardSnapshot) -> (MessageSample, Wai
     };
     let mut ack: Histogram = counters.puback_time.clone();
     ack.merge(&counters.pubrec_time);
-    let commit = statistics
-        .store()
-        .map_or_else(|| SharedHistogram::default().distribution(), |store| store.commit_time.distribution());
-    let lateness = statistics.expiry.lateness.distribution();
-    (messages, WaitSample { ack: ack.distribution(), commit, lateness })
+    let of_store = |time: fn(&StoreStatistics) -> &SharedHistogram| {
+        statistics.store().map_or_else(Distribution::default, |store| time(store).distribution())
+    };
+    let waits = WaitSample {
+        ack: ack.distribution(),
+        commit: of_store(|store| &store.commit_time),
+        sync: of_store(|store| &store.sync_time),
+        apply: of_store(|store| &store.apply_time),
+        lateness: statistics.expiry.lateness.distribution(),
+    };
+    (messages, waits)
 }
 
 /// Returns the present values of the history.

@@ -27,6 +27,7 @@ mod problems;
 pub(super) mod publish;
 pub(super) mod slo;
 pub(super) mod slow;
+pub(super) mod store_figures;
 pub(super) mod tokens;
 pub(super) mod topics;
 mod trace_events;

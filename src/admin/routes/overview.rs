@@ -2,10 +2,11 @@
 
 use super::json_answer::JsonAnswer;
 use super::overview_detail::{OverviewDetail, OverviewKinds, OverviewSizes};
+use super::store_figures::StoreFigures;
 use crate::admin::listing::ListedRow;
 use crate::admin::pages::problems::{BrokerProblem, BrokerProblemKind, problems};
 use crate::admin::queries::stuck::longest_queues;
-use crate::admin::readiness::{StoreState, late_threads};
+use crate::admin::readiness::late_threads;
 use crate::admin::state::State;
 use crate::clock;
 use crate::expiry::statistics::AHEAD;
@@ -141,6 +142,12 @@ pub(crate) struct RecentRates {
     /// As `ack_p99`, for commits.
     #[schema(required, minimum = 0)]
     pub(crate) commit_p99: Option<f64>,
+    /// As `ack_p99`, for syncs of the store's log.
+    #[schema(required, minimum = 0)]
+    pub(crate) sync_p99: Option<f64>,
+    /// As `ack_p99`, for writes of the log's changes to the database.
+    #[schema(required, minimum = 0)]
+    pub(crate) apply_p99: Option<f64>,
 }
 
 /// Bytes that count against `limits.memory`.
@@ -148,33 +155,6 @@ pub(crate) struct RecentRates {
 pub(crate) struct MemoryUse {
     pub(crate) bytes: u64,
     pub(crate) limit: u64,
-}
-
-/// The state of the store.
-#[derive(Deserialize, Serialize, ToSchema)]
-#[schema(as = StoreState)]
-pub(crate) struct StoreFigures {
-    /// Bytes on the disk.
-    pub(crate) bytes: u64,
-    /// Bytes that may be added before new messages are refused.
-    pub(crate) room: u64,
-    /// True while the store has no room.
-    pub(crate) full: bool,
-    /// Seconds for which the oldest change has waited for its commit.
-    #[schema(minimum = 0)]
-    pub(crate) oldest_uncommitted: f64,
-    /// Seconds within which 99 % of the commits since the start were done.
-    #[schema(minimum = 0)]
-    pub(crate) commit_p99: f64,
-    /// Seconds since the copy at `store.ship_to` had everything; missing without a copy.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 0)]
-    pub(crate) copy_lag: Option<f64>,
-    /// Number of times that a stored message was read and was damaged, since the start.
-    pub(crate) damaged: u64,
-    /// Seconds for which the oldest change has waited for the database.
-    #[schema(minimum = 0)]
-    pub(crate) oldest_unapplied: f64,
 }
 
 #[derive(Deserialize, Serialize, ToSchema)]
@@ -237,9 +217,11 @@ pub(crate) async fn overview(asked: Query<OverviewParameters>, state: State) -> 
             sent_per_second: recent.sent.last().copied(),
             ack_p99: recent.ack_p99.map(|p99| p99.as_secs_f64()),
             commit_p99: recent.commit_p99.map(|p99| p99.as_secs_f64()),
+            sync_p99: recent.sync_p99.map(|p99| p99.as_secs_f64()),
+            apply_p99: recent.apply_p99.map(|p99| p99.as_secs_f64()),
         },
         memory: MemoryUse { bytes: statistics.memory(), limit: statistics.memory_limit() },
-        store: StoreState::of(observer, now).map(store),
+        store: StoreFigures::of(observer, now),
         expiry: ExpiryTotals {
             keys: statistics.expiry.keys(),
             due_within: due.map(|(secs, keys)| (format!("{secs}s"), keys)).collect(),
@@ -264,19 +246,6 @@ fn long_queue(row: &ListedRow) -> LongQueue {
 /// Returns the seconds since a time.
 fn age(since: Option<Instant>) -> Option<u64> {
     since.map(|since| clock::now().since(since).as_secs())
-}
-
-fn store(state: StoreState) -> StoreFigures {
-    StoreFigures {
-        bytes: state.bytes,
-        room: state.room,
-        full: state.is_full,
-        oldest_uncommitted: state.oldest_uncommitted.as_secs_f64(),
-        commit_p99: state.commit_p99.as_secs_f64(),
-        copy_lag: state.copy.map(|copy| copy.lag.as_secs_f64()),
-        damaged: state.damaged,
-        oldest_unapplied: state.oldest_unapplied.as_secs_f64(),
-    }
 }
 
 fn problem(problem: BrokerProblem) -> ProblemRow {

@@ -35,6 +35,8 @@ pub struct Scan {
     files: Vec<Found>,
     position: u64,
     digest: Digest,
+    /// Bytes of the frames that were read.
+    bytes: u64,
     /// Where the last file goes on.
     tail: Tail,
     /// What is behind the end of the last file and must not be taken for frames later.
@@ -136,6 +138,7 @@ impl Scan {
             files: Vec::new(),
             position: applied.position,
             digest: applied.digest,
+            bytes: 0,
             tail: Tail { at: HEADER, size: 0 },
             torn: None,
         }
@@ -144,6 +147,11 @@ impl Scan {
     /// Returns the position of the last frame.
     pub fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Returns the bytes of the frames behind the database.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Reads the frames of a file. Returns true if it has an end, so that there must be a next one.
@@ -177,6 +185,7 @@ impl Scan {
                         let why = |error: FrameError| self.broken(path, at, &error.to_string(), last);
                         each(read(whole).map_err(why)?)?;
                         (self.position, self.digest) = (last, digest);
+                        self.bytes += frame.len() as u64;
                     }
                     at += frame.len().next_multiple_of(8);
                     continue;
@@ -345,7 +354,7 @@ impl Scan {
     /// - [`StoreError::Full`]: the disk has no room for the first file.
     /// - [`StoreError::Failed`]: a file cannot be written.
     pub fn open(self, segment_size: u64, new_id: u64) -> Result<Log, StoreError> {
-        let Scan { directory, applied, mut files, position, digest, tail, torn } = self;
+        let Scan { directory, applied, mut files, position, digest, tail, torn, .. } = self;
         if !directory.exists() {
             let made = DirBuilder::new().mode(0o700).create(&directory);
             made.map_err(|error| failed(&directory, &error))?;

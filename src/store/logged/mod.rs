@@ -55,7 +55,7 @@ pub struct StoreOptions {
 
 /// A store on a disk, open for writing.
 pub struct LoggedStore {
-    durability: DurabilityLevel,
+    options: StoreOptions,
     log: Log,
     /// The database. The applying thread has it while it writes.
     database: Arc<Mutex<Sqlite>>,
@@ -99,7 +99,7 @@ impl LoggedStore {
         }
         let figures = database.figures()?;
         Ok(LoggedStore {
-            durability: options.durability,
+            options,
             unapplied: Arc::new(Unapplied::new(log.segment_size(), mark, figures)),
             log,
             database: Arc::new(Mutex::new(database)),
@@ -151,7 +151,7 @@ impl LoggedStore {
             )));
         }
         self.append_or_make_room(digest, room)?;
-        if self.durability == DurabilityLevel::Commit {
+        if self.options.durability == DurabilityLevel::Commit {
             self.sync_log()?;
         }
         if let LogCopy::Shipped(_, written) = &mut self.copy {
@@ -202,13 +202,41 @@ impl LoggedStore {
         let applied = self.unapplied.applied();
         let LogCopy::Shipped(shipping, _) = &self.copy else { return self.log.free_up_to(applied) };
         self.log.free_up_to(shipping.may_free(applied))?;
-        // Files that may wait for the database have their room in any case.
-        let room = u64::try_from(self.unapplied.room()).unwrap_or(0).min(MOST_KEPT);
-        let most = MOST_BEHIND * self.log.segment_size() + room;
+        let most = self.most_unapplied() + self.most_kept();
         if self.log.older_bytes(u64::MAX) > most && shipping.may_free(applied) < applied {
             shipping.give_up(&format!("more than {} MiB of the log wait for it", most >> 20));
         }
         Ok(())
+    }
+
+    /// Returns the most bytes of the log that may wait for the database.
+    fn most_unapplied(&self) -> u64 {
+        MOST_BEHIND * self.log.segment_size()
+    }
+
+    /// Returns the most bytes of the log that are kept for the copy. Files that may wait for the
+    /// database have their room in any case.
+    fn most_kept(&self) -> u64 {
+        match self.copy {
+            LogCopy::None => 0,
+            LogCopy::Wanted(_) | LogCopy::Shipped(..) => {
+                u64::try_from(self.unapplied.room()).unwrap_or(0).min(MOST_KEPT)
+            }
+        }
+    }
+
+    /// Reports the sizes of the log, and their bounds.
+    fn report_sizes(&self) {
+        let StoreStatistics { size_limit, log_bytes, log_limit, unapplied_limit, .. } = &*self.statistics;
+        let most_log = MOST_FILES * self.log.segment_size() + self.most_kept();
+        for (figure, value) in [
+            (size_limit, self.options.size_limit.unwrap_or(0)),
+            (log_bytes, self.log.bytes()),
+            (log_limit, most_log),
+            (unapplied_limit, self.most_unapplied()),
+        ] {
+            figure.store(value, Ordering::Relaxed);
+        }
     }
 
     /// Frees the files that are kept for the copy alone: the disk has no room. Returns false if
@@ -308,7 +336,7 @@ impl Store for LoggedStore {
     }
 
     fn commit(&mut self, group: &mut CommitGroup) -> Result<(), StoreError> {
-        self.unapplied.await_room(MOST_BEHIND * self.log.segment_size(), PATIENCE)?;
+        self.unapplied.await_room(self.most_unapplied(), PATIENCE)?;
         self.moment = None;
         let put = |to: &mut Vec<u8>, head: &Head, time| frame::encode(to, head, group, time);
         let mark = self.append(Room::Ordinary, group.highest_number(), put)?;
@@ -335,7 +363,7 @@ impl Store for LoggedStore {
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
-        match (self.durability, &self.copy) {
+        match (self.options.durability, &self.copy) {
             (DurabilityLevel::Commit | DurabilityLevel::None, _) => return Ok(()),
             // Only synced frames are shipped.
             (DurabilityLevel::Os, LogCopy::None) => return Ok(()),
@@ -347,7 +375,7 @@ impl Store for LoggedStore {
 
     fn tidy(&mut self) -> Result<(), StoreError> {
         self.free_log()?;
-        self.statistics.log_bytes.store(self.log.bytes(), Ordering::Relaxed);
+        self.report_sizes();
         Ok(())
     }
 
@@ -370,6 +398,9 @@ impl Store for LoggedStore {
         };
         database.limit_size(limit_of_database(size_limit, self.log.segment_size()))?;
         self.unapplied.measured(database.figures()?);
+        self.options.size_limit = size_limit;
+        drop(database);
+        self.report_sizes();
         Ok(())
     }
 
@@ -389,8 +420,8 @@ impl Store for LoggedStore {
 
     fn attach(&mut self, budget: &Arc<Budget>, statistics: &Arc<StoreStatistics>) {
         (self.budget, self.statistics) = (Some(Arc::clone(budget)), Arc::clone(statistics));
-        statistics.log_bytes.store(self.log.bytes(), Ordering::Relaxed);
         statistics.position.store(self.log.position(), Ordering::Relaxed);
+        self.report_sizes();
     }
 }
 

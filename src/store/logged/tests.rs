@@ -12,6 +12,7 @@ use crate::persistence::records::{
 use crate::store::StoreReader;
 use crate::store::log::log_in;
 use crate::store::sqlite::directory::database_in;
+use crate::store::sqlite::inspect::StoreInspection;
 use crate::store::sqlite::{Figures, schema};
 use crate::store::tests::{body, commit, entry, letter, message, rows, session};
 use crate::time::Instant;
@@ -130,6 +131,26 @@ fn load(n: u64) -> Vec<Record> {
         records.push(Record::Letter(Arc::new(letter(10 * n + 3))));
     }
     records
+}
+
+#[test]
+fn an_inspection_names_what_the_database_does_not_have() {
+    let (data, mut store) = started();
+    let lines = || StoreInspection::open(data.path()).unwrap().log_lines();
+    let applied = store.log.position();
+    let [position, log_bytes, behind] = lines();
+    assert_eq!(position, format!("position           {applied}"));
+    assert_eq!(log_bytes, format!("log bytes          {}", store.log.bytes()));
+    assert_eq!(behind, "not in database    nothing");
+    let held = Arc::clone(&store.database);
+    let held = hold(&held);
+    (1..=3).for_each(|n| commit(&mut store, load(n)));
+    let bytes = store.statistics.unapplied_bytes.load(Ordering::Relaxed);
+    let (first, last) = (applied + 1, store.log.position());
+    assert_eq!(lines()[2], format!("not in database    {bytes} bytes, positions {first} to {last}"));
+    drop(held);
+    store.unapplied.await_applied().unwrap();
+    assert_eq!(lines()[2], "not in database    nothing");
 }
 
 #[test]

@@ -68,6 +68,7 @@ impl ShipOptions {
 /// The shared state of the committing thread, the shipping thread, and those who ask.
 #[derive(Debug)]
 pub struct Shipping {
+    folder: PathBuf,
     state: Mutex<State>,
     /// Somebody waits for the other thread's end, or for a stop.
     wake: Condvar,
@@ -125,7 +126,7 @@ impl ShipFigures {
 }
 
 impl Shipping {
-    fn new(synced: u64) -> Shipping {
+    fn new(folder: PathBuf, synced: u64) -> Shipping {
         let state = State {
             synced,
             written: 0,
@@ -136,7 +137,8 @@ impl Shipping {
             given_up: 0,
             has_ended: false,
         };
-        Shipping { state: Mutex::new(state), wake: Condvar::new(), is_stopping: AtomicBool::new(false) }
+        let (state, is_stopping) = (Mutex::new(state), AtomicBool::new(false));
+        Shipping { folder, state, wake: Condvar::new(), is_stopping }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -178,6 +180,11 @@ impl Shipping {
             "the copy at store.ship_to is too far behind, and begins again with a whole database"
         );
         true
+    }
+
+    /// Returns the folder of the copy.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Returns the figures now.
@@ -262,7 +269,7 @@ pub(super) fn start(
     log: u64,
     synced: u64,
 ) -> Result<Arc<Shipping>, StoreError> {
-    let shipping = Arc::new(Shipping::new(synced));
+    let shipping = Arc::new(Shipping::new(options.to.clone(), synced));
     let of_thread = Arc::clone(&shipping);
     let run = move || thread::run(options, data, log, &of_thread);
     // The thread may hang in a write for ever, so nobody joins it.

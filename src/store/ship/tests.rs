@@ -310,8 +310,28 @@ fn a_folder_in_the_data_directory_is_refused() {
 }
 
 #[test]
+fn the_bounds_of_the_log_are_reported_with_and_without_a_copy() {
+    let (data, to) = places();
+    let bounds = |statistics: &StoreStatistics| {
+        let StoreStatistics { size_limit, unapplied_limit, log_limit, .. } = statistics;
+        [size_limit, unapplied_limit, log_limit].map(|bound| bound.load(Ordering::Relaxed))
+    };
+    let mut alone = Shipped::start_with(data.path(), OPTIONS, None);
+    assert_eq!(bounds(&alone.statistics), [64 * MIB, 8 * MIB, 12 * MIB]);
+    alone.store.limit_size(None).unwrap();
+    assert_eq!(bounds(&alone.statistics), [0, 8 * MIB, 12 * MIB]);
+    assert_eq!(alone.statistics.copy_folder(), None);
+    drop(alone);
+    let shipped = started(data.path(), to.path());
+    let [size_limit, unapplied_limit, log_limit] = bounds(&shipped.statistics);
+    assert_eq!((size_limit, unapplied_limit), (64 * MIB, 8 * MIB));
+    assert!(log_limit > 12 * MIB, "{log_limit}: the log may keep more for the copy");
+    assert_eq!(shipped.statistics.copy_folder(), Some(to.path()));
+}
+
+#[test]
 fn the_log_keeps_what_is_not_shipped_until_it_is_given_up() {
-    let shipping = Shipping::new(5);
+    let shipping = Shipping::new(PathBuf::from("/backup"), 5);
     assert_eq!(shipping.may_free(9), 0, "the thread does not know yet where it goes on");
     shipping.synced(20, 1_000);
     shipping.shipped(12, 600);

@@ -12,11 +12,13 @@ use super::{check_write_ahead_log, copy_body, open_for, read_applied, read_heart
 use crate::store::coalesce::CommitGroup;
 use crate::store::files::{create_new, sync};
 use crate::store::frame::Frame;
+use crate::store::log::bytes_in;
 use crate::store::log::recovery::{Scan, scan};
 use crate::store::wall::{FAR, FileTime, NEVER, resume};
 use crate::store::{Moment, StoreError};
 use crate::time::duration;
 use rusqlite::{Connection, OpenFlags, Result, Row, Transaction};
+use std::fmt::Display;
 use std::io::ErrorKind;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -27,8 +29,18 @@ pub struct StoreInspection {
     /// In a transaction, if the log has frames that the database does not have.
     connection: Connection,
     data: PathBuf,
+    /// The position of the last frame of which the file of the database has everything.
+    applied: u64,
+    log: LogEnd,
+}
+
+/// The end of a log.
+#[derive(Clone, Copy, Debug, Default)]
+struct LogEnd {
     /// The position of the last frame.
     position: u64,
+    /// Bytes of the frames that the database does not have.
+    unapplied: u64,
 }
 
 /// Number of attempts to read a log that a broker writes to. One is in vain if a frame or a file
@@ -102,18 +114,37 @@ impl StoreInspection {
         check_write_ahead_log(&database)?;
         let mut connection = open_for(&database, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         schema::check_version(&connection)?;
-        let mut position = read_applied(&connection).map_err(failed)?.0.position;
-        if has_frames(&connection, path)? {
+        let has_frames = has_frames(&connection, path)?;
+        if has_frames {
             connection = open_for(&database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
             connection.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
-            position = apply_log(&connection, path)?;
         }
-        Ok(StoreInspection { connection, data: path.to_owned(), position })
+        let applied = read_applied(&connection).map_err(failed)?.0.position;
+        let log = match has_frames {
+            true => apply_log(&connection, path)?,
+            false => LogEnd { position: applied, unapplied: 0 },
+        };
+        Ok(StoreInspection { connection, data: path.to_owned(), applied, log })
     }
 
     /// Returns the position of the last frame of the log; 0 in a store without one.
     pub fn position(&self) -> u64 {
-        self.position
+        self.log.position
+    }
+
+    /// Returns a line for each figure of the log: its position, its bytes, and what the database
+    /// does not have of it.
+    pub fn log_lines(&self) -> [String; 3] {
+        let LogEnd { position, unapplied } = self.log;
+        let behind = match self.applied + 1 {
+            first if first > position => "nothing".to_owned(),
+            first => format!("{unapplied} bytes, positions {first} to {position}"),
+        };
+        [
+            figure("position", position),
+            figure("log bytes", bytes_in(&self.data)),
+            figure("not in database", behind),
+        ]
     }
 
     /// Returns every fault of the store as one line; empty for a sound store. Reads the whole file.
@@ -165,18 +196,18 @@ impl StoreInspection {
 
     fn write_dump(&self, now: Moment, line: &mut impl FnMut(&str)) -> Result<()> {
         let transaction = self.at_one_moment()?;
-        line(&format!("version            {}", schema::VERSION));
-        line(&format!("position           {}", self.position));
+        line(&figure("version", schema::VERSION));
+        self.log_lines().iter().for_each(|figure| line(figure));
         for (what, sql) in TOTALS {
             let count: i64 = transaction.query_row(sql, [], |row| row.get(0))?;
-            line(&format!("{what:<18} {count}"));
+            line(&figure(what, count));
         }
         // A file of an older version has no such table.
         let has_letters = "SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'letter'";
         if transaction.query_row(has_letters, [], |row| row.get(0))? {
             let letters = "SELECT count(*) FROM letter";
             let count: i64 = transaction.query_row(letters, [], |row| row.get(0))?;
-            line(&format!("{:<18} {count}", "dead letters"));
+            line(&figure("dead letters", count));
         }
         let last = read_heartbeat(&transaction)?;
         let resumed = resume(last, now);
@@ -184,14 +215,14 @@ impl StoreInspection {
         if let Some(last) = last {
             let passed = duration::format(Duration::from_secs(resumed.down.as_secs()));
             match resumed.unknown {
-                None => line(&format!("last heartbeat     {passed} ago")),
-                Some(why) => line(&format!("last heartbeat     at an unknown time: {why}")),
+                None => line(&figure("last heartbeat", format!("{passed} ago"))),
+                Some(why) => line(&figure("last heartbeat", format!("at an unknown time: {why}"))),
             }
             let set = last.unix_millis as i64 - last.file_millis as i64;
             if set.abs() >= 60_000 {
                 let by = duration::format(Duration::from_secs(set.unsigned_abs() / 1000));
                 let way = if set > 0 { "forward" } else { "back" };
-                line(&format!("wall clock         was set {way} by {by} since the store was made"));
+                line(&figure("wall clock", format!("was set {way} by {by} since the store was made")));
             }
         }
         let mut sessions = transaction.prepare(SESSIONS)?;
@@ -208,7 +239,7 @@ impl StoreInspection {
     /// # Errors
     /// Returns an error if `to` exists already or is not UTF-8, or if the copy cannot be written.
     pub fn backup(&self, to: &Path) -> Result<(), StoreError> {
-        let explain = |why: &dyn std::fmt::Display| StoreError::Failed(format!("{}: {why}", to.display()));
+        let explain = |why: &dyn Display| StoreError::Failed(format!("{}: {why}", to.display()));
         let Some(text) = to.to_str() else { return Err(explain(&"its name is not UTF-8")) };
         let copy = create_new(to).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => explain(&"is there already; a backup goes into a new file"),
@@ -275,18 +306,18 @@ fn has_frames(connection: &Connection, data: &Path) -> Result<bool, StoreError> 
     several_times(patiently)
 }
 
-/// Applies the frames that a database does not have to it, in its transaction. Returns the position
-/// of the last one.
-fn apply_log(connection: &Connection, data: &Path) -> Result<u64, StoreError> {
+/// Applies the frames that a database does not have to it, in its transaction. Returns the end of
+/// the log.
+fn apply_log(connection: &Connection, data: &Path) -> Result<LogEnd, StoreError> {
     let (applied, first) = read_applied(connection).map_err(failed)?;
     if applied.id.is_none() || following_in(data).exists() {
-        return Ok(applied.position);
+        return Ok(LogEnd { position: applied.position, unapplied: 0 });
     }
     schema::prepare(connection, None)?;
-    let (steps, mark) = several_times(|| {
+    let (steps, mark, unapplied) = several_times(|| {
         // Copies of bodies, with the groups behind them.
         let (mut steps, mut mark) = (vec![(Vec::new(), CommitGroup::default())], first);
-        scan(data, applied, None, |frame| {
+        let scanned = scan(data, applied, None, |frame| {
             let Frame { head, digest, operations, retained, copies } = frame;
             if !copies.is_empty() {
                 steps.push((copies, CommitGroup::default()));
@@ -297,7 +328,7 @@ fn apply_log(connection: &Connection, data: &Path) -> Result<u64, StoreError> {
             }
             Ok(())
         })?;
-        Ok((steps, mark))
+        Ok((steps, mark, scanned.bytes()))
     })?;
     let write = || {
         write_mark(connection, &mark)?;
@@ -309,7 +340,7 @@ fn apply_log(connection: &Connection, data: &Path) -> Result<u64, StoreError> {
         Ok(())
     };
     write().map_err(failed)?;
-    Ok(mark.position)
+    Ok(LogEnd { position: mark.position, unapplied })
 }
 
 /// Makes several attempts to read a log.
@@ -352,6 +383,11 @@ pub fn cut(path: &Path, at: u64) -> Result<Vec<PathBuf>, StoreError> {
         }
         Err(why) => Err(why),
     }
+}
+
+/// Returns the line of a figure.
+fn figure(name: &str, value: impl Display) -> String {
+    format!("{name:<18} {value}")
 }
 
 fn session_line(row: &Row<'_>, now: u64) -> Result<String> {
