@@ -1,5 +1,6 @@
 //! The checks that a running broker makes of itself, for `homing doctor` and `GET /api/v1/doctor`.
 
+use crate::admin::human::{self, counted};
 use crate::admin::readiness::{SILENT, StoreState, late_threads};
 #[cfg(feature = "otlp")]
 use crate::broker::export_counts::ExportCounts;
@@ -9,7 +10,7 @@ use crate::config::OtlpSignal;
 use crate::finding::{Check, Finding};
 use crate::log::stderr;
 use crate::store::ship::ShipFigures;
-use crate::time::duration::seconds;
+use crate::time::duration::{long, seconds};
 use std::time::Duration;
 
 /// A share of a limit, in percent, from which it is reported.
@@ -63,11 +64,11 @@ impl SelfReport<'_> {
     }
 
     fn threads(&self) -> Finding {
-        let secs = SILENT.as_secs_f64();
+        let silent = seconds(SILENT);
         match self.late.is_empty() {
             true => Finding::ok(Check::Threads, "all give signs of life"),
             false => {
-                let text = format!("no sign of life of {} for {secs} s", self.late.join(", "));
+                let text = format!("no sign of life of {} for {silent}", self.late.join(", "));
                 Finding::fail(Check::Threads, text).advise("See the log, and SIGUSR1")
             }
         }
@@ -75,7 +76,7 @@ impl SelfReport<'_> {
 
     fn memory(&self) -> Finding {
         let (bytes, limit) = self.memory;
-        let text = format!("{bytes} of {limit} B of limits.memory");
+        let text = format!("{} of {} (limits.memory)", human::bytes(bytes), human::bytes(limit));
         match is_nearly(bytes, limit) {
             false => Finding::ok(Check::MemoryInUse, text),
             true => {
@@ -86,7 +87,7 @@ impl SelfReport<'_> {
     }
 
     fn drops(&self) -> Finding {
-        let mut text = format!("{} messages since the start", self.dropped);
+        let mut text = format!("{} since the start", counted(self.dropped, "message"));
         if let Some(ago) = self.last_drop_ago {
             text += &format!(", the last one {} ago", seconds(ago));
         }
@@ -208,10 +209,9 @@ fn commits(store: StoreState) -> Finding {
             .advise("Make room on the disk, or raise store.size_limit and reload the configuration");
     }
     if store.is_late() {
-        let secs = store.oldest_uncommitted.as_secs();
-        let text = format!(
-            "a change has waited {secs} s for its commit: nothing that must be stored is acknowledged"
-        );
+        let age = long(store.oldest_uncommitted);
+        let text =
+            format!("a change has waited {age} for its commit: nothing that must be stored is acknowledged");
         return Finding::fail(Check::Commits, text).advise(
             "See if the disk hangs, or if another process has homing.db locked; the log lines store.behind and store.locked say so",
         );
@@ -222,8 +222,8 @@ fn commits(store: StoreState) -> Finding {
             .advise("See `homing store check` and the log lines store.damaged; look at the disk");
     }
     if store.is_behind() {
-        let secs = store.oldest_unapplied.as_secs();
-        return Finding::warn(Check::Commits, format!("a change has waited {secs} s for the database"))
+        let age = long(store.oldest_unapplied);
+        return Finding::warn(Check::Commits, format!("a change has waited {age} for the database"))
             .advise("See if the disk is slow, or if another process has homing.db locked");
     }
     let took = store.commit_p99;
@@ -236,10 +236,10 @@ fn commits(store: StoreState) -> Finding {
 }
 
 fn copy(copy: ShipFigures) -> Finding {
-    let secs = copy.lag.as_secs();
+    let lag = long(copy.lag);
     match copy.is_late() {
-        false => Finding::ok(Check::Copy, format!("{secs} s behind")),
-        true => Finding::warn(Check::Copy, format!("the copy at store.ship_to is {secs} s behind")).advise(
+        false => Finding::ok(Check::Copy, format!("{lag} behind")),
+        true => Finding::warn(Check::Copy, format!("the copy at store.ship_to is {lag} behind")).advise(
             "See if the folder has room and can be written; the log lines store.ship_blocked and store.ship_behind say why not",
         ),
     }
