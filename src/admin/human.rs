@@ -28,6 +28,12 @@ pub(super) fn count(number: u64) -> String {
     out
 }
 
+/// Returns a number with its noun, such as `1 client` or `2 clients`.
+pub(super) fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", count(number))
+}
+
 /// Returns a share in percent, with up to three decimals. The text never shows 100 % for less, so
 /// it is cut and not rounded.
 pub(super) fn percent(share: f64) -> String {
@@ -71,6 +77,7 @@ mod tests {
     fn numbers_and_bytes_are_short_and_exact_enough() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([0, 1_023, 1_536, 5 << 30].map(bytes), ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]);
+        assert_eq!([0, 1, 1_000].map(|n| counted(n, "client")), ["0 clients", "1 client", "1,000 clients"]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::clock;
 use crate::named_enum::named_enum;
 use crate::pulse::LateThread;
 use crate::time::Instant;
+use crate::time::duration::long;
 use actix_web::web::Data;
 use serde::Serialize;
 use std::time::Duration;
@@ -102,12 +103,12 @@ impl BrokerReadiness {
         let store = match self.store {
             StoreCheck::Ok => None,
             StoreCheck::Full => Some("the store has no room".to_owned()),
-            StoreCheck::Late => Some(format!("a change has waited {} s for its commit", LATE.as_secs())),
+            StoreCheck::Late => Some(format!("a change has waited {} for its commit", long(LATE))),
         };
-        let late = self.late.iter().map(|late| {
-            let secs = late.since.as_secs();
-            format!("the thread {} has not worked for {secs} s", late.name)
-        });
+        let late = self
+            .late
+            .iter()
+            .map(|late| format!("the thread {} has not worked for {}", late.name, long(late.since)));
         phase.into_iter().chain(store).chain(late).collect()
     }
 

@@ -1,7 +1,7 @@
 //! The checks that a running broker makes of itself, for `homing doctor` and `GET /api/v1/doctor`.
 
 use crate::admin::advice;
-use crate::admin::human::bytes;
+use crate::admin::human::{self, bytes, counted};
 use crate::admin::readiness::{SILENT, late_threads};
 use crate::admin::store_state::{SLOW, SLOW_SYNC, StoreState, Used, lag_of};
 #[cfg(feature = "otlp")]
@@ -12,7 +12,7 @@ use crate::config::OtlpSignal;
 use crate::finding::{Check, Finding};
 use crate::log::stderr;
 use crate::store::ship::ShipFigures;
-use crate::time::duration::seconds;
+use crate::time::duration::{long, seconds};
 use std::time::Duration;
 
 /// A share of a limit, in percent, from which it is reported.
@@ -67,11 +67,11 @@ impl SelfReport<'_> {
     }
 
     fn threads(&self) -> Finding {
-        let secs = SILENT.as_secs_f64();
+        let silent = seconds(SILENT);
         match self.late.is_empty() {
             true => Finding::ok(Check::Threads, "all give signs of life"),
             false => {
-                let text = format!("no sign of life of {} for {secs} s", self.late.join(", "));
+                let text = format!("no sign of life of {} for {silent}", self.late.join(", "));
                 Finding::fail(Check::Threads, text).advise(advice::THREAD_HANGS)
             }
         }
@@ -79,7 +79,7 @@ impl SelfReport<'_> {
 
     fn memory(&self) -> Finding {
         let (bytes, limit) = self.memory;
-        let text = format!("{bytes} of {limit} B of limits.memory");
+        let text = format!("{} of {} (limits.memory)", human::bytes(bytes), human::bytes(limit));
         match is_nearly(bytes, limit) {
             false => Finding::ok(Check::MemoryInUse, text),
             true => {
@@ -90,7 +90,7 @@ impl SelfReport<'_> {
     }
 
     fn drops(&self) -> Finding {
-        let mut text = format!("{} messages since the start", self.dropped);
+        let mut text = format!("{} since the start", counted(self.dropped, "message"));
         if let Some(ago) = self.last_drop_ago {
             text += &format!(", the last one {} ago", seconds(ago));
         }
@@ -211,10 +211,9 @@ fn commits(store: StoreState) -> Finding {
             .advise(advice::STORE_FULL);
     }
     if store.is_late() {
-        let secs = store.oldest_uncommitted.as_secs();
-        let text = format!(
-            "a change has waited {secs} s for its commit: nothing that must be stored is acknowledged"
-        );
+        let age = long(store.oldest_uncommitted);
+        let text =
+            format!("a change has waited {age} for its commit: nothing that must be stored is acknowledged");
         return Finding::fail(Check::Commits, text).advise(advice::STORE_LATE);
     }
     if store.damaged > 0 {
@@ -222,8 +221,8 @@ fn commits(store: StoreState) -> Finding {
         return Finding::fail(Check::Commits, text).advise(advice::STORE_DAMAGED);
     }
     if store.is_behind() {
-        let secs = store.oldest_unapplied.as_secs();
-        return Finding::warn(Check::Commits, format!("a change has waited {secs} s for the database"))
+        let age = long(store.oldest_unapplied);
+        return Finding::warn(Check::Commits, format!("a change has waited {age} for the database"))
             .advise(advice::STORE_BEHIND);
     }
     let took = store.commit_p99;

@@ -107,6 +107,10 @@ fn what_is_queued_is_seen_on_the_overview_in_the_interface_and_by_ctl() {
     until("the age of a recovered message", || {
         get(&broker, "/", &cookie).1.contains(", the oldest for over ").then_some(())
     });
+    until("the age of the oldest message of a queue, which the store knows", || {
+        let overview = json_of(&broker.ask("GET", "/api/v1/overview", &broker.viewer).1);
+        overview["longest_queues"][0]["oldest"].as_u64().filter(|secs| *secs < 60)
+    });
 }
 
 #[test]

@@ -251,7 +251,7 @@ fn a_ban_is_in_force_at_once_and_ends_with_its_removal() {
     let broker = Administered::start_with(&["--ephemeral", "--set", &setting]);
     let mut client = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "test-1"));
     let (code, text) = broker.ctl(&["bans", "add", "client", "test-*", "--for", "1h"]);
-    assert_eq!((code, text.trim()), (Some(0), "banned; 1 clients disconnected"));
+    assert_eq!((code, text.trim()), (Some(0), "banned; 1 client disconnected"));
     client.expect_disconnected(0x98);
     let text = fs::read_to_string(&file).expect("a file");
     assert!(text.starts_with("# by hand\nuser eve\nclient test-* until 20"), "{text}");

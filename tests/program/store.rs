@@ -127,7 +127,7 @@ fn dump_tells_who_waits_for_what_while_the_store_is_in_use() {
         pigeon.contains(": away, never expires; 1 subscriptions; 2 queued, 1 in flight, 0 awaiting"),
         "{pigeon}"
     );
-    assert!(pigeon.contains("s ago, on \"loft/feed\""), "{pigeon}");
+    assert!(pigeon.contains(" s ago, on \"loft/feed\""), "{pigeon}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::http::{NoteFlag, act, done, noted, path_with, send};
 use super::listings::{pages, text};
 use super::text::{Print, left, table};
 use crate::admin::credentials::end_text;
+use crate::admin::human::counted;
 use crate::admin::routes::bans::{BanRow, BansEdited};
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -50,7 +51,7 @@ pub(super) struct BanFlags {
 pub(super) fn run(command: &BansCommand, broker: &BrokerEndpoint, print: Print) -> Result<String, CtlError> {
     let changed = |word: &'static str| {
         move |BansEdited { disconnected }: BansEdited| {
-            format!("{word}; {} clients disconnected", disconnected.total)
+            format!("{word}; {} disconnected", counted(disconnected.total, "client"))
         }
     };
     Ok(match command {

@@ -5,6 +5,7 @@ use super::text::{fact_lines, left, right, table};
 use crate::admin::pages::client_facts::facts;
 use crate::admin::rows::client::{ClientRow, InFlightMessage, OwnSubscriptionRow, StallRow};
 use crate::admin::rows::message::MessageRow;
+use crate::admin::rows::refused::RefusedRow;
 use crate::admin::sourced_redelivery::{ClientRedelivery, RedeliverySetting, SourceKind};
 
 /// Messages in flight, and in the queue, in the text. `homing ctl inflight` and `queue` list all.
@@ -30,6 +31,10 @@ pub(super) fn client_text(client: ClientRow) -> String {
             subscriptions_table(subscriptions)
         }),
     ];
+    let refused = client.refused.as_deref().unwrap_or_default();
+    if !refused.is_empty() {
+        sections.push(section("refused requests", false, "", || refused_lines(refused)));
+    }
     sections.extend(client.redelivery.as_ref().map(redelivery_text));
     sections.retain(|section| !section.is_empty());
     sections.join("\n\n")
@@ -99,6 +104,10 @@ fn subscriptions_table(rows: &[OwnSubscriptionRow]) -> String {
     )
 }
 
+fn refused_lines(rows: &[RefusedRow]) -> String {
+    rows.iter().map(|row| text(row.sentence())).collect::<Vec<_>>().join("\n")
+}
+
 fn redelivery_text(ClientRedelivery { settings, topic_rules }: &ClientRedelivery) -> String {
     let source = |row: &RedeliverySetting| match (row.source, row.rule) {
         (SourceKind::Client, _) => "the client's own request".to_owned(),
@@ -140,6 +149,8 @@ mod tests {
                 "retain_as_published": false, "subscription_id": 9 }],
             "redelivery": { "settings": [{ "setting": "ack_timeout", "value": "20s", "source": "rule",
                 "rule": 2 }], "topic_rules": [3] },
+            "refused": [{ "client_id": "pump", "user": null, "kind": "publish", "topic": "alarms/1",
+                "cause": "not_authorized", "why": "line 3 of acl denies it", "times": 1, "ago": 61 }],
         });
         let text = client_text(serde_json::from_value(client).expect("a client"));
         for line in [
@@ -154,6 +165,8 @@ mod tests {
             "299 more; homing ctl inflight pump\\u{1b}7 lists them",
             "queue: nothing is queued",
             "pumps/#    1  No Local, Subscription Identifier 9",
+            "refused requests:",
+            "tried 1 min 1 s ago, and may not write alarms/1: line 3 of acl denies it.",
             "ack_timeout  20s    rule 2 of redelivery.rules",
             "other settings for some topics: rules 3",
         ] {

@@ -7,7 +7,7 @@ use super::http::{NoteFlag, act, path_with, request};
 use super::listings::{TOPIC, given, name, pages, payload, text};
 use super::text::{Print, fact_lines, left, right, table};
 use crate::admin::bulk::ManyDone;
-use crate::admin::human::bytes;
+use crate::admin::human::{bytes, counted};
 use crate::admin::pages::views::date_time;
 use crate::admin::routes::dead_letters::LetterRow;
 use crate::admin::segment::segment;
@@ -156,10 +156,10 @@ impl LetterFlags {
 /// Returns the text for an action on many dead letters. Errors: the action waits for its
 /// confirmation.
 fn many(done: ManyDone, verb: &str, print: Print) -> Result<String, CtlError> {
-    let count = done.count;
+    let letters = counted(done.count as u64, "dead letter");
     match &done.confirm {
         Some(confirm) if print == Print::Text => Err(CtlError::Refused(format!(
-            "nothing is done yet: {count} dead letters would be {verb}. Repeat the command with --confirm {confirm}"
+            "nothing is done yet: {letters} would be {verb}. Repeat the command with --confirm {confirm}"
         ))),
         _ => print.answer(json!(done), |done: ManyDone| done.of_letters(verb)),
     }

@@ -2,7 +2,9 @@
 
 use super::listings::{TOPIC, name, text};
 use super::text::{left, right, table};
+use crate::admin::human::long;
 use crate::admin::routes::topics::DroppedMessages;
+use std::time::Duration;
 
 /// Returns the refused requests and the dropped messages as two tables, without an empty one.
 pub(super) fn dropped_tables(found: DroppedMessages) -> String {
@@ -16,7 +18,7 @@ pub(super) fn dropped_tables(found: DroppedMessages) -> String {
                 left("client", |row| text(row.client())),
                 left("topic", |row| name(&row.topic, TOPIC)),
                 right("times", |row| text(row.times)),
-                right("last ago", |row| format!("{} s", row.ago)),
+                right("last ago", |row| long(Duration::from_secs(row.ago))),
                 left("cause", |row| text(&row.cause)),
                 left("why", |row| text(&row.why)),
             ],
@@ -30,7 +32,7 @@ pub(super) fn dropped_tables(found: DroppedMessages) -> String {
                 left("topic", |row| name(&row.topic, TOPIC)),
                 left("cause", |row| text(row.cause)),
                 right("sent", |row| text(row.transmissions)),
-                right("ago", |row| format!("{} s", row.ago)),
+                right("ago", |row| long(Duration::from_secs(row.ago))),
             ],
         ));
     }
@@ -48,8 +50,7 @@ mod tests {
 
     #[test]
     fn refused_requests_and_dropped_messages_are_two_tables() {
-        let drop =
-            json!({ "receiver": "pump", "topic": "q/1", "cause": "expired", "transmissions": 0, "ago": 4 });
+        let drop = json!({ "receiver": "pump", "topic": "q/1", "cause": "expired", "transmissions": 0, "ago": 5_400 });
         let refused = json!({
             "client_id": "ann1", "user": "ann", "kind": "publish", "topic": "alarms/1", "cause": "not_authorized",
             "why": "no line of acl allows it", "times": 2, "ago": 3,
@@ -60,8 +61,8 @@ mod tests {
 refused  client           topic     times  last ago  cause           why
 publish  ann1 (user ann)  alarms/1      2       3 s  not_authorized  no line of acl allows it
 
-dropped for  topic  cause    sent  ago
-pump         q/1    expired     0  4 s
+dropped for  topic  cause    sent         ago
+pump         q/1    expired     0  1 h 30 min
 
 drops without a known topic, some perhaps of this one: 1";
         assert_eq!(text, expected);

@@ -12,8 +12,8 @@ use crate::admin::routes::delayed::DelayedMessages;
 use crate::admin::routes::mosquitto::{ListenerRow, Listeners};
 use crate::admin::routes::slo::{ObjectiveRow, ObjectivesAnswer};
 use crate::admin::routes::slow::SlowAnswer;
-use crate::admin::routes::topics::RetainedMessages;
-use crate::admin::routes::whereabouts::{GroupRow, Whereabouts};
+use crate::admin::routes::topics::{RetainedMessages, SubscriptionsAnswer};
+use crate::admin::routes::whereabouts::{GroupRow, SubscriberRow, Whereabouts};
 use crate::admin::rows::client::ClientRow;
 use crate::admin::segment::segment;
 use crate::escape;
@@ -214,6 +214,38 @@ pub(super) fn verdicts(found: Whereabouts) -> String {
     }
 }
 
+/// Returns the subscribers and the shared groups as two tables, without an empty one.
+pub(super) fn subscribers_tables(answer: SubscriptionsAnswer) -> String {
+    let SubscriptionsAnswer { subscriptions, shared_groups, complete } = answer;
+    let filters = |row: &SubscriberRow| {
+        row.filters.iter().map(|filter| name(filter, TOPIC)).collect::<Vec<_>>().join(" ")
+    };
+    let mut parts = Vec::new();
+    if !subscriptions.is_empty() {
+        parts.push(table(
+            &subscriptions,
+            [
+                left("client", |row| name(&row.client_id, CLIENT_ID)),
+                left("state", |row| text(row.state)),
+                right("QoS", |row| given(&row.qos)),
+                left("filters", filters),
+            ],
+        ));
+    }
+    parts.extend(subscriptions.iter().filter_map(|row| {
+        let why = escape::visible(row.denied.as_deref()?);
+        Some(format!("{} may not read the topic: {why}", name(&row.client_id, CLIENT_ID)))
+    }));
+    parts.extend(shared_groups.filter(|groups| !groups.is_empty()).map(groups_table));
+    if parts.is_empty() {
+        parts.push("no subscription was found".to_owned());
+    }
+    if !complete {
+        parts.push("not all: a thread has more subscribers than one answer".to_owned());
+    }
+    parts.join("\n\n")
+}
+
 pub(super) fn groups_table(rows: Vec<GroupRow>) -> String {
     let filter = |row: &GroupRow| name(&row.filter, TOPIC);
     table(&rows, [left("group and filter", filter), right("members", |row| text(row.members))])
@@ -344,6 +376,29 @@ mod tests {
         let table = clients_table(vec![row(&"é".repeat(60_000)), row("pump")]);
         let cut = format!("{}...  away", "é".repeat(64));
         assert!(table.lines().all(|line| line.chars().count() < 200) && table.contains(&cut), "{table}");
+    }
+
+    #[test]
+    fn subscribers_and_shared_groups_are_two_tables_and_a_denial_has_its_reason() {
+        let client = |id: &str, denied: Value| json!({ "client_id": id, "state": "away", "qos": 1, "filters": ["a/#", "a/+"], "denied": denied });
+        let text = |answer: Value| subscribers_tables(serde_json::from_value(answer).expect("an answer"));
+        let found = json!({
+            "subscriptions": [client("pump-7", Value::Null), client("pump-8", json!("line 7 of acl denies it"))],
+            "shared_groups": [{ "filter": "$share/g/a/#", "members": 2 }],
+            "complete": true,
+        });
+        let expected = "\
+client  state  QoS  filters
+pump-7  away     1  a/# a/+
+pump-8  away     1  a/# a/+
+
+pump-8 may not read the topic: line 7 of acl denies it
+
+group and filter  members
+$share/g/a/#            2";
+        assert_eq!(text(found), expected);
+        let nobody = json!({ "subscriptions": [], "complete": true });
+        assert_eq!(text(nobody), "no subscription was found");
     }
 
     #[test]

@@ -5,7 +5,6 @@ use super::http::read;
 use crate::escape;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::fmt::Write as _;
 
 /// The form in which a command prints its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,47 +33,6 @@ impl Print {
 /// Returns the JSON in lines.
 pub(super) fn pretty(value: &Value) -> String {
     escape::json(&serde_json::to_string_pretty(value).unwrap_or_default()).into_owned()
-}
-
-/// Returns an object as lines of `key: value`, deeper ones indented. Null values are left out.
-pub(super) fn flat(value: Value) -> String {
-    let mut out = String::new();
-    put(&mut out, &value, 0);
-    out.trim_end().to_owned()
-}
-
-fn put(out: &mut String, value: &Value, depth: usize) {
-    let Value::Object(fields) = value else { return };
-    for (key, value) in fields {
-        let indent = "  ".repeat(depth);
-        let _ = match value {
-            Value::Null => Ok(()),
-            Value::Object(_) => {
-                let _ = writeln!(out, "{indent}{key}:");
-                put(out, value, depth + 1);
-                Ok(())
-            }
-            Value::Array(items) if items.is_empty() => writeln!(out, "{indent}{key}: none"),
-            Value::Array(items) => {
-                let _ = writeln!(out, "{indent}{key}:");
-                items.iter().try_for_each(|item| writeln!(out, "{indent}  - {}", short(item)))
-            }
-            Value::String(text) => writeln!(out, "{indent}{key}: {}", escape::visible(text)),
-            other => writeln!(out, "{indent}{key}: {other}"),
-        };
-    }
-}
-
-fn short(value: &Value) -> String {
-    match value {
-        Value::String(text) => escape::visible(text),
-        Value::Object(fields) => {
-            let parts = fields.iter().filter(|(_, value)| !value.is_null());
-            let parts: Vec<String> = parts.map(|(key, value)| format!("{key} {}", short(value))).collect();
-            parts.join(", ")
-        }
-        other => other.to_string(),
-    }
 }
 
 /// Returns facts, each on a line behind its name.
@@ -147,12 +105,6 @@ mod tests {
         assert_eq!(segment("a/b c?%é"), "a%2Fb%20c%3F%25%C3%A9");
         assert_eq!(escape::visible("a\u{1b}[31mb\n\u{202e}"), "a\\u{1b}[31mb\\n\\u{202e}");
         assert_eq!(pretty(&json!("a\u{9b}b")), "\"a\\u009bb\"");
-    }
-
-    #[test]
-    fn an_object_is_written_without_what_is_null() {
-        let value = json!({ "a": 1, "b": null, "c": { "d": "x" }, "e": [], "f": [{ "g": 1, "h": null }] });
-        assert_eq!(flat(value), "a: 1\nc:\n  d: x\ne: none\nf:\n  - g 1");
     }
 
     #[test]

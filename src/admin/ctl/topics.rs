@@ -6,7 +6,7 @@ use super::endpoint::BrokerEndpoint;
 use super::error::CtlError;
 use super::http::{NoteFlag, act, path_with, request};
 use super::listings::{self, listing, pages};
-use super::text::{Print, flat};
+use super::text::Print;
 use crate::admin::payloads::MOST;
 use crate::admin::segment::segment;
 use clap::{ArgGroup, Subcommand};
@@ -116,7 +116,10 @@ pub(super) fn run(
         }
         TopicsCommand::Subscriptions { topic, filter, client } => {
             let parameters = [("matches", topic), ("filter", filter), ("client", client)];
-            print.answer(get(&path_with("/api/v1/subscriptions", &parameters))?, flat)?
+            print.answer(
+                get(&path_with("/api/v1/subscriptions", &parameters))?,
+                listings::subscribers_tables,
+            )?
         }
         TopicsCommand::SharedGroups { limit } => {
             let rows = pages(broker, "/api/v1/shared-groups?", "shared_groups", (*limit, 256))?;

@@ -6,6 +6,7 @@ use super::error::CtlError;
 use super::http::{NoteFlag, act, done, noted, path_with, send};
 use super::listings::{pages, text};
 use super::text::{Print, left, table};
+use crate::admin::human::counted;
 use crate::admin::routes::users::{UserChanged, UserRow};
 use crate::admin::segment::segment;
 use crate::auth::passwd::HashChoice;
@@ -85,13 +86,13 @@ pub(super) fn run(command: &UsersCommand, broker: &BrokerEndpoint, print: Print)
             }
             print.answer(answer, |UserChanged { added, disconnected }| {
                 let action = if added { "added" } else { "changed" };
-                format!("{action}, and in force; {} clients disconnected", disconnected.total)
+                format!("{action}, and in force; {} disconnected", counted(disconnected.total, "client"))
             })?
         }
         UsersCommand::Remove { name, of, note } => {
             let answer = act(broker, "DELETE", &path(name, of), note)?;
             print.answer(answer, |UserChanged { disconnected, .. }| {
-                format!("removed; {} clients disconnected", disconnected.total)
+                format!("removed; {} disconnected", counted(disconnected.total, "client"))
             })?
         }
     })

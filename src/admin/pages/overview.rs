@@ -7,7 +7,7 @@ use super::gauges::OverviewGauges;
 use super::page::{PageResult, render};
 use super::problems::{BrokerProblem, BrokerProblemKind, problems};
 use super::views::{ClientView, bytes, count, view_of};
-use crate::admin::human::seconds;
+use crate::admin::human::{counted, seconds};
 use crate::admin::queries::stuck::{longest_queues, stuck_clients};
 use crate::admin::recent::history::Span;
 use crate::broker::OpenListener;
@@ -47,10 +47,10 @@ struct QueueView {
 
 impl QueueView {
     fn of(client: ClientView, oldest: Option<Duration>) -> QueueView {
-        let row = &client.client;
-        let (queued, size) = (count(row.queued as u64), bytes(row.queued_bytes as u64));
+        let (queued, in_flight, size) =
+            (client.queued(), client.in_flight(), bytes(client.client.queued_bytes as u64));
         let oldest = oldest.map(seconds).unwrap_or_default();
-        QueueView { queued, size, in_flight: count(row.in_flight as u64), oldest, client }
+        QueueView { queued, size, in_flight, oldest, client }
     }
 }
 
@@ -110,7 +110,7 @@ fn listeners(observer: &Observer) -> Vec<ListenerView> {
         address: listener.to_string(),
         connections: counts
             .of_label(&listener.label())
-            .map(|counts| count(counts.open() as u64))
+            .map(|counts| counted(counts.open() as u64, "connection"))
             .unwrap_or_default(),
     };
     open.iter().map(view).collect()

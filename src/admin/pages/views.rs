@@ -52,6 +52,14 @@ pub(super) struct MessageView {
 }
 
 impl ClientView {
+    pub(super) fn queued(&self) -> String {
+        count(self.client.queued as u64)
+    }
+
+    pub(super) fn in_flight(&self) -> String {
+        count(self.client.in_flight as u64)
+    }
+
     pub(super) fn of(client: ClientRow) -> ClientView {
         let oldest = client.oldest_unacknowledged.as_ref();
         let is_long = client.client_id.len() > LONG;

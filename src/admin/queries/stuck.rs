@@ -7,6 +7,7 @@
 //! operator. After that it takes 1 % of the time of one shard, and the pages show the result of the
 //! search before.
 
+use super::oldest_queued::add_oldest_queued;
 use super::sorted::first_sessions;
 use crate::admin::listing::{FoundClients, SharedSearch};
 use crate::admin::state::{AdminState, State};
@@ -82,6 +83,11 @@ async fn shared(
 /// Searches all sessions. Returns `None` if a shard does not answer, or if the broker starts.
 async fn find(state: &State, (wanted, most): WantedFirst) -> Option<FoundClients> {
     let pace = |elapsed| if elapsed < SOON { Duration::ZERO } else { LONG_PAUSE };
-    let (rows, is_complete) = first_sessions(state, wanted, most, pace, TIME).await.ok()?;
+    let is_of_queues = wanted.0 == SessionOrder::Queued;
+    let (mut rows, is_complete) = first_sessions(state, wanted, most, pace, TIME).await.ok()?;
+    if is_of_queues {
+        let rows: &mut Vec<_> = &mut rows.iter_mut().map(|row| &mut row.session).collect();
+        add_oldest_queued(state.running().ok()?, rows).await;
+    }
     Some(FoundClients { has_more: rows.len() >= most || !is_complete, rows })
 }

@@ -17,7 +17,7 @@ use crate::operators::whereabouts::FoundMessage;
 use crate::persistence::letter::StoredLetter;
 use crate::session::trace_steps::StepKind;
 use crate::time::Instant;
-use crate::time::duration::seconds;
+use crate::time::duration::{long, seconds};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -233,7 +233,7 @@ impl OfReceiver<'_> {
         parts.extend(self.unknown_drops.first().map(|newest| {
             let (count, cause, ago) = (self.unknown_drops.len(), newest.cause.name(), now.since(newest.at));
             let drops = if count == 1 { "drop" } else { "drops" };
-            format!("{count} {drops} without a known topic, the last: {cause}, {} s ago.", ago.as_secs())
+            format!("{count} {drops} without a known topic, the last: {cause}, {} ago.", long(ago))
         }));
         parts.extend(self.traced.map(|fate| traced(fate, now)));
         let head = match self.session {
@@ -270,8 +270,8 @@ fn wait(row: &FoundMessage) -> String {
     let packet = message.packet_id.map(|id| format!(" packet {},", id.get())).unwrap_or_default();
     let sent = match (message.transmissions, message.age) {
         (0, _) | (_, None) => String::new(),
-        (1, Some(age)) => format!(" sent once {} s ago.", age.as_secs()),
-        (times, Some(age)) => format!(" sent {times} times, first {} s ago.", age.as_secs()),
+        (1, Some(age)) => format!(" sent once {} ago.", long(age)),
+        (times, Some(age)) => format!(" sent {times} times, first {} ago.", long(age)),
     };
     let until = ends_with(&message.wait);
     let stop = if until.ends_with('.') { "" } else { "." };
@@ -281,8 +281,8 @@ fn wait(row: &FoundMessage) -> String {
 /// Returns the verdict about stored dead letters, the newest of which is given.
 fn letters(newest: &StoredLetter, count: usize, unix_ms: u64) -> String {
     let (name, topic) = (letter_name(newest.place), shortened(newest.message.topic()));
-    let ago = Duration::from_millis(unix_ms.saturating_sub(newest.place.dropped_ms)).as_secs();
-    let facts = format!("{name} on {topic}: {}, {ago} s ago, sent {}x.", newest.cause, newest.attempts);
+    let ago = long(Duration::from_millis(unix_ms.saturating_sub(newest.place.dropped_ms)));
+    let facts = format!("{name} on {topic}: {}, {ago} ago, sent {}x.", newest.cause, newest.attempts);
     match count {
         1 => format!("It is a dead letter: {facts}"),
         _ => format!("{count} are dead letters, the newest {facts}"),
@@ -291,11 +291,11 @@ fn letters(newest: &StoredLetter, count: usize, unix_ms: u64) -> String {
 
 /// Returns the verdict about dropped messages, the last of which is given.
 fn drops(last: &RecentDrop, count: usize, now: Instant) -> String {
-    let (ago, cause) = (now.since(last.at).as_secs(), last.cause.name());
+    let (ago, cause) = (long(now.since(last.at)), last.cause.name());
     let on = if last.topic.beginning().is_empty() { String::new() } else { format!(" on {}", last.topic) };
     match count {
-        1 => format!("1 was dropped{on}: {cause}, {ago} s ago."),
-        _ => format!("{count} were dropped, the last{on}: {cause}, {ago} s ago."),
+        1 => format!("1 was dropped{on}: {cause}, {ago} ago."),
+        _ => format!("{count} were dropped, the last{on}: {cause}, {ago} ago."),
     }
 }
 
@@ -320,7 +320,7 @@ fn traced(fate: &TracedFate, now: Instant) -> String {
         kind => kind.name().replace('_', " "),
     };
     let on = if topic.is_empty() { String::new() } else { format!(" on {}", shortened(topic)) };
-    format!("Trace {trace}, its last step{on}: {step}, {} s ago.", now.since(*at).as_secs())
+    format!("Trace {trace}, its last step{on}: {step}, {} ago.", long(now.since(*at)))
 }
 
 /// Returns a topic for people. The mark shows that the text is cut.

@@ -90,14 +90,14 @@ pub(crate) struct DeleteParameters {
 }
 
 /// The subscribers.
-#[derive(Serialize, ToSchema)]
+#[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Subscriptions)]
 pub(crate) struct SubscriptionsAnswer {
-    subscriptions: Vec<SubscriberRow>,
+    pub(crate) subscriptions: Vec<SubscriberRow>,
     /// Not with `client`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    shared_groups: Option<Vec<GroupRow>>,
-    complete: bool,
+    pub(crate) shared_groups: Option<Vec<GroupRow>>,
+    pub(crate) complete: bool,
 }
 
 /// A page of the shared groups.

@@ -2,8 +2,10 @@
 
 use crate::clock;
 use crate::events::refusals::{Refusal, RefusedKind};
+use crate::time::duration::long;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::time::Duration;
 use utoipa::ToSchema;
 
 /// A refused PUBLISH, will or topic filter of a client, or several equal ones.
@@ -48,9 +50,10 @@ impl RefusedRow {
     pub(crate) fn sentence(&self) -> String {
         let RefusedRow { kind, topic, cause, why, times, ago, .. } = self;
         let topic = if topic.is_empty() { "further topics" } else { topic };
+        let ago = long(Duration::from_secs(*ago));
         let when = match times {
-            1 => format!("{ago} s ago"),
-            _ => format!("{times} times, last {ago} s ago"),
+            1 => format!("{ago} ago"),
+            _ => format!("{times} times, last {ago} ago"),
         };
         match (kind, &**cause) {
             (RefusedKind::Publish, "not_authorized") => {
@@ -109,5 +112,7 @@ mod tests {
         assert!(
             filter.sentence().starts_with("tried 3 s ago to subscribe to alarms/1, and may read nothing")
         );
+        let earlier = RefusedRow { ago: 5_400, ..filter };
+        assert!(earlier.sentence().starts_with("tried 1 h 30 min ago to subscribe"));
     }
 }

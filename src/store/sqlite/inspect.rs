@@ -213,14 +213,14 @@ impl StoreInspection {
         let resumed = resume(last, now);
         let now = resumed.time.reads(now.monotonic).min(NEVER - 1);
         if let Some(last) = last {
-            let passed = duration::format(Duration::from_secs(resumed.down.as_secs()));
+            let passed = duration::long(resumed.down);
             match resumed.unknown {
                 None => line(&figure("last heartbeat", format!("{passed} ago"))),
                 Some(why) => line(&figure("last heartbeat", format!("at an unknown time: {why}"))),
             }
             let set = last.unix_millis as i64 - last.file_millis as i64;
             if set.abs() >= 60_000 {
-                let by = duration::format(Duration::from_secs(set.unsigned_abs() / 1000));
+                let by = duration::long(Duration::from_millis(set.unsigned_abs()));
                 let way = if set > 0 { "forward" } else { "back" };
                 line(&figure("wall clock", format!("was set {way} by {by} since the store was made")));
             }
@@ -396,7 +396,7 @@ fn session_line(row: &Row<'_>, now: u64) -> Result<String> {
     let state = match (row.get(1)?, row.get::<_, i64>(2)?) {
         (true, _) => "connected".to_owned(),
         (false, ends) if ends as u64 >= FAR => "away, never expires".to_owned(),
-        (false, ends) => format!("away, expires in {}", duration::format(whole_seconds(ends, now as i64))),
+        (false, ends) => format!("away, expires in {}", duration::long(between(now as i64, ends))),
     };
     let mut line = format!(
         "session {client_id:?}: {state}; {} subscriptions; {} queued, {} in flight, {} awaiting PUBCOMP, {} incoming",
@@ -409,7 +409,7 @@ fn session_line(row: &Row<'_>, now: u64) -> Result<String> {
     let (topic, recorded): (Option<String>, Option<i64>) = (row.get(9)?, row.get(10)?);
     match (row.get::<_, Option<i64>>(8)?, topic, recorded) {
         (Some(_), Some(topic), Some(recorded)) => {
-            line += &format!("; oldest {} ago, on {topic:?}", ago(now, recorded));
+            line += &format!("; oldest {} ago, on {topic:?}", duration::long(between(recorded, now as i64)));
         }
         (Some(_), ..) => line += "; oldest awaits PUBCOMP",
         _ => {}
@@ -417,10 +417,6 @@ fn session_line(row: &Row<'_>, now: u64) -> Result<String> {
     Ok(line)
 }
 
-fn ago(now: u64, then: i64) -> String {
-    duration::format(whole_seconds(now as i64, then))
-}
-
-fn whole_seconds(later: i64, earlier: i64) -> Duration {
-    Duration::from_secs(u64::try_from(later.saturating_sub(earlier) / 1000).unwrap_or(0))
+fn between(earlier: i64, later: i64) -> Duration {
+    Duration::from_millis(u64::try_from(later.saturating_sub(earlier)).unwrap_or(0))
 }
