@@ -4,6 +4,8 @@
 //! the log writes them, too.
 
 use crate::time::Instant;
+use crate::time::age::Age;
+use std::time::Duration;
 
 pub(super) use crate::finding::size as bytes;
 pub(super) use crate::time::duration::{long, seconds};
@@ -11,8 +13,14 @@ pub(super) use crate::time::duration::{long, seconds};
 /// Returns the age of something that a shard has noted. The age of what is from before the start is
 /// not known, but over that of the process.
 pub(super) fn age(now: Instant, since: Instant) -> String {
-    let over = if since == Instant::ZERO { "over " } else { "" };
-    format!("{over}{}", seconds(now.since(since)))
+    Age::since(now, since).to_string()
+}
+
+/// Returns the age of a message in an answer: so many seconds, and longer if the message was sent
+/// before the start of the broker. Empty for a number that is no duration.
+pub(super) fn sent_age(secs: f64, sent_before_start: bool) -> String {
+    let age = |least| Age { least, is_over: sent_before_start }.to_string();
+    Duration::try_from_secs_f64(secs).map(age).unwrap_or_default()
 }
 
 /// Returns a number with a comma behind each third digit.
@@ -78,13 +86,6 @@ mod tests {
         assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([0, 1_023, 1_536, 5 << 30].map(bytes), ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]);
         assert_eq!([0, 1, 1_000].map(|n| counted(n, "client")), ["0 clients", "1 client", "1,000 clients"]);
-    }
-
-    #[test]
-    fn an_age_from_before_the_start_is_over_that_of_the_process() {
-        let now = Instant::from_millis(90_000);
-        assert_eq!(age(now, Instant::from_millis(30_000)), "1 min");
-        assert_eq!(age(now, Instant::ZERO), "over 1 min 30 s");
     }
 
     #[test]

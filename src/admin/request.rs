@@ -29,12 +29,23 @@ pub(super) type Asker = ReqData<Caller>;
 
 /// Returns the rule that a query string with a mistake is a problem with its name.
 pub(super) fn query_config() -> QueryConfig {
-    QueryConfig::default().error_handler(|error, _| mistake_in_query(&error).into())
+    QueryConfig::default()
+        .error_handler(|error, request| mistake_in_query(&error, request.query_string()).into())
 }
 
-/// Returns the mistake of a query string.
-fn mistake_in_query(error: &QueryPayloadError) -> Failed {
+/// The parameters that are whole numbers, whichever request has them.
+const NUMBERS: [&str; 5] = ["limit", "after", "min_queued", "min_queued_bytes", "min_in_flight"];
+
+/// Returns the mistake of a query string. The error of a number does not name its parameter.
+fn mistake_in_query(error: &QueryPayloadError, query: &str) -> Failed {
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let mut numbers = pairs.filter(|(name, _)| NUMBERS.contains(name));
     match error {
+        QueryPayloadError::Deserialize(mistake) if !mistake.to_string().contains('`') => {
+            let wrong = numbers.find(|(_, value)| value.parse::<usize>().is_err());
+            let named = |(name, value)| format!("{name} is {value:?}, and must be a whole number");
+            Failed::Parameter(wrong.map_or_else(|| mistake.to_string(), named))
+        }
         QueryPayloadError::Deserialize(mistake) => Failed::Parameter(mistake.to_string()),
         error => Failed::Parameter(error.to_string()),
     }
@@ -73,7 +84,7 @@ fn known(request: &HttpRequest) -> Result<Caller, Failed> {
 /// Reads the text of a query string. Errors: a parameter is unknown, or its value cannot be read.
 pub(super) fn parse_query<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Failed> {
     let query = actix_web::web::Query::<T>::from_query(text);
-    query.map(actix_web::web::Query::into_inner).map_err(|error| mistake_in_query(&error))
+    query.map(actix_web::web::Query::into_inner).map_err(|error| mistake_in_query(&error, text))
 }
 
 /// Returns the number of rows that a request asks for: 1 to `most`, and `default` if it names none.
@@ -183,7 +194,7 @@ impl ToSchema for DurationText {
 
 #[cfg(test)]
 mod tests {
-    use super::{Failed, Object, cursor_to, named, named_once, place_of, read_body};
+    use super::{Failed, Object, cursor_to, named, named_once, parse_query, place_of, read_body};
 
     #[test]
     fn a_cursor_leads_to_its_place_and_anything_else_is_refused() {
@@ -193,6 +204,22 @@ mod tests {
         for other in ["", "x", "-1", "100000000"] {
             assert!(matches!(place_of::<u32>(Some(other)), Err(Failed::Cursor)), "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_parameter_that_is_no_number_is_named() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[expect(dead_code, reason = "the text is refused")]
+        struct Parameters {
+            limit: Option<usize>,
+            min_queued: Option<usize>,
+        }
+        let refused = |text: &str| parse_query::<Parameters>(text).expect_err("refused").to_string();
+        assert_eq!(refused("limit=3&min_queued=x"), "min_queued is \"x\", and must be a whole number");
+        assert_eq!(refused("limit="), "limit is \"\", and must be a whole number");
+        assert_eq!(refused("limit=-1"), "limit is \"-1\", and must be a whole number");
+        assert!(refused("limit=3&other=x").contains("`other`"));
     }
 
     #[test]

@@ -146,7 +146,7 @@ fn sessions(put: &mut String, shards: Vec<ShardInspection>, now: Instant) -> fmt
 fn session(put: &mut String, waiting: &LongestWait, diagnosis: Diagnosis, now: Instant) -> fmt::Result {
     let Stall { packet_id, age, transmissions, cause, view, .. } = waiting.stall;
     let row = &waiting.session;
-    let (client_id, age, id) = (ClientText(&row.client_id), seconds(age), packet_id.get());
+    let (client_id, id) = (ClientText(&row.client_id), packet_id.get());
     match row.connection {
         Some(_) => write!(put, "  {client_id} ({}): ", row.version)?,
         None => write!(put, "  {client_id} (away): ")?,
@@ -158,7 +158,7 @@ fn session(put: &mut String, waiting: &LongestWait, diagnosis: Diagnosis, now: I
         }
         None => write!(put, "PUBREL {id}")?,
     }
-    write!(put, ", for {age}, sent {transmissions}x")?;
+    write!(put, ", for {}{}, sent {transmissions}x", age.over(), seconds(age.least))?;
     if diagnosis == Diagnosis::Done {
         write!(put, "; {}: {}", cause.holder(), cause.detail())?;
         if view.unsent > 0 {

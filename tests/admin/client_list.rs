@@ -55,6 +55,8 @@ fn clients_come_in_one_order_over_all_threads_and_pages_with_their_number() {
     assert_eq!(broker.ask("GET", &foreign, &broker.viewer).0, 400);
     let (status, answer) = broker.ask("GET", "/api/v1/clients?sort=name", &broker.viewer);
     assert!(status == 400 && answer.contains("client_id, oldest_unacked, queued"), "{answer}");
+    let (status, answer) = broker.ask("GET", "/api/v1/clients?limit=x", &broker.viewer);
+    assert!(status == 400 && answer.contains(r#"limit is \"x\", and must be a whole number"#), "{answer}");
     let (code, text) = broker.ctl(&["clients", "--prefix", "dev-", "--sort", "queued", "--limit", "2"]);
     assert!(code == Some(0) && text.contains("2 of 25; raise --limit"), "{text}");
     let cookie = log_in(&broker, &broker.viewer);

@@ -97,6 +97,40 @@ fn where_finds_messages_that_are_in_the_store_alone_and_counts_all() {
 }
 
 #[test]
+fn a_message_that_was_sent_before_a_restart_is_older_than_the_broker_knows() {
+    let mut broker = Administered::start_with(&STORED);
+    let mut pump = RawClient::connect(broker.mqtt, &Connect::persistent(Version::V311, "pump"));
+    pump.subscribe(&[("plant/#", 1)]);
+    let mut publisher = RawClient::connect(broker.mqtt, &Connect::new(Version::V311, "app"));
+    publisher.deliver(&Message::new("plant/1", "x").qos(1));
+    pump.expect_publish();
+    let oldest = |broker: &Administered| {
+        let client = body(broker, "/api/v1/clients/pump", &broker.viewer);
+        let (oldest, first) = (&client["oldest_unacknowledged"], &client["in_flight_messages"][0]);
+        assert_eq!(oldest["sent_before_start"], first["sent_before_start"], "{client:#}");
+        oldest["sent_before_start"].as_bool()
+    };
+    assert_eq!(oldest(&broker), Some(false));
+    let (_, text) = broker.ctl(&["where", "--topic", "plant/1"]);
+    assert!(text.contains("sent once") && !text.contains("over "), "{text}");
+    broker.kill_and_start(&STORED);
+    assert_eq!(oldest(&broker), Some(true));
+    let mut back = RawClient::connect(broker.mqtt, &Connect::persistent(Version::V311, "pump").clean(false));
+    assert!(back.expect_publish().dup);
+    assert_eq!(oldest(&broker), Some(true));
+    let (_, text) = broker.ctl(&["where", "--topic", "plant/1"]);
+    assert!(text.contains("sent 2 times, first over "), "{text}");
+    for (command, part) in [
+        (&["client", "pump"][..], "packet 1, unacknowledged for over "),
+        (&["inflight", "pump"], "over "),
+        (&["clients"], "over "),
+    ] {
+        let (_, text) = broker.ctl(command);
+        assert!(text.contains(part), "{command:?}: {text}");
+    }
+}
+
+#[test]
 fn a_store_that_does_not_answer_is_named_and_what_is_in_it_is_counted() {
     let broker = with_long_queue();
     let (database, away) = (broker.database(), broker.database().with_extension("away"));

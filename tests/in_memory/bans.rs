@@ -12,6 +12,7 @@ use homing::mqtt::packet::{Connect, Packet, PacketId, ProtocolVersion};
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use homing::session::outbound::stall::{SocketView, Stall, StallCause};
 use homing::shard::{Input, ShardSettings};
+use homing::time::age::Age;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -211,7 +212,7 @@ fn a_disconnect_for_an_overdue_acknowledgement_does_not_count() {
     driver.shards[0].replace_settings(ShardSettings { flapping, ..banning_settings() });
     let stall = Stall {
         packet_id: PacketId::new(1).expect("not 0"),
-        age: Duration::from_secs(1),
+        age: Age { least: Duration::from_secs(1), is_over: false },
         transmissions: 1,
         cause: StallCause::Application,
         number: 1,

@@ -21,6 +21,7 @@ use homing::operators::command::Command;
 use homing::operators::letters::LetterFilter;
 use homing::operators::message_search::{MessageSearch, RECEIVERS, SearchStep, Searched};
 use homing::operators::query::{Query, QueryAnswer, ROWS, SessionName};
+use homing::operators::session_rows::SessionFilter;
 use homing::operators::unfinished::{PagePayloads, UnfinishedMessage, UnfinishedPart};
 use homing::operators::wait_reason::WaitReason;
 use homing::operators::wanted::{Wanted, WantedTopic};
@@ -31,10 +32,13 @@ use homing::session::outbound::queue::QueuePolicy;
 use homing::session::outbound::retry::OnExhausted;
 use homing::session::outbound::stall::{Holder, SocketView};
 use homing::session::redelivery_rule::RedeliveryRule;
+use homing::shard::recovery::{in_flight, placement::share_out};
 use homing::shard::{LetterLimits, ShardSettings, shard_of};
 use homing::store::coalesce::CommitGroup;
 use homing::store::view::look;
-use homing::store::{Store, StoreReader};
+use homing::store::{Moment, Store, StoreReader};
+use homing::time::Instant;
+use homing::time::age::Age;
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -160,31 +164,42 @@ fn number_of(topic: &str) -> usize {
     topic.rsplit('/').next().and_then(|number| number.parse().ok()).expect("one of ours")
 }
 
+fn settings(policy: QueuePolicy) -> ShardSettings {
+    let mut settings = driver::settings();
+    settings.session.send.queue.messages = QUEUE;
+    settings.session.send.queue.policy = policy;
+    settings.session.send.outbox = 600;
+    settings.session.send.rules = vec![RedeliveryRule {
+        client_id: Some("r9".parse().expect("a pattern")),
+        interval: Some(Duration::from_secs(1)),
+        backoff: Some(1.0),
+        jitter: Some(0.0),
+        attempts: Some(ATTEMPTS),
+        on_exhausted: Some(OnExhausted::DeadLetter),
+        ..RedeliveryRule::default()
+    }];
+    settings.letters = LetterLimits { letters: 1_000, bytes: 1 << 20 };
+    settings.delayed.messages = 1_000;
+    settings.session.send.redelivery.negative_ack = true;
+    settings.access.files.broker = Some(acl("topic deny r8/#\ntopic readwrite #\n"));
+    settings
+}
+
+/// Returns a moment of a process, the second of which is this one by the wall clock.
+fn moment(second: u64) -> Moment {
+    Moment { unix_millis: 1_700_000_000_000 + second * 1_000, ..Moment::default() }
+}
+
 impl World {
     fn new(seed: u64, policy: QueuePolicy) -> World {
-        let mut settings = driver::settings();
-        settings.session.send.queue.messages = QUEUE;
-        settings.session.send.queue.policy = policy;
-        settings.session.send.outbox = 600;
-        settings.session.send.rules = vec![RedeliveryRule {
-            client_id: Some("r9".parse().expect("a pattern")),
-            interval: Some(Duration::from_secs(1)),
-            backoff: Some(1.0),
-            jitter: Some(0.0),
-            attempts: Some(ATTEMPTS),
-            on_exhausted: Some(OnExhausted::DeadLetter),
-            ..RedeliveryRule::default()
-        }];
-        settings.letters = LetterLimits { letters: 1_000, bytes: 1 << 20 };
-        settings.delayed.messages = 1_000;
-        settings.session.send.redelivery.negative_ack = true;
-        settings.access.files.broker = Some(acl("topic deny r8/#\ntopic readwrite #\n"));
-        let mut driver = MemoryDriver::new(&settings, SHARDS);
+        let mut driver = MemoryDriver::new(&settings(policy), SHARDS);
         driver.keep_in_store();
         let publisher = enter(&mut driver, connect("app"));
+        let mut disk = Memory::default();
+        disk.recover(moment(0), Duration::ZERO).expect("a new store");
         let mut world = World {
             driver,
-            disk: Memory::default(),
+            disk,
             written: 0,
             rng: Rng::new(seed),
             publisher,
@@ -211,6 +226,47 @@ impl World {
             }
         }
         world
+    }
+
+    /// The broker ends, and another process goes on with the store at this second. All clients are
+    /// away then.
+    fn restart(&mut self, second: u64) {
+        self.write();
+        let mut driver = MemoryDriver::new(&settings(self.policy), SHARDS);
+        // The pages of queues are read from the records.
+        driver.batches = std::mem::take(&mut self.driver.batches);
+        driver.keep_in_store();
+        driver.now = Instant::from_millis(200);
+        let recovered = self.disk.recover(moment(second), Duration::ZERO).expect("a sound store");
+        let read = self.disk.entries(&in_flight(&recovered.sessions)).expect("memory does not fail");
+        let shares = share_out(recovered, read, Instant::ZERO, SHARDS);
+        for (shard, share) in driver.shards.iter_mut().zip(shares) {
+            shard.take_up(driver.now, share);
+        }
+        driver.settle();
+        self.publisher = enter(&mut driver, connect("app"));
+        self.driver = driver;
+        for receiver in &mut self.receivers {
+            (receiver.link, receiver.got) = (None, Vec::new());
+        }
+    }
+
+    /// Returns the ages of a message in flight or in a queue, as a search finds them.
+    fn ages(&mut self, message: usize) -> Vec<Option<Age>> {
+        let topic = topic(self.messages[message].0, message);
+        let wanted = Wanted { topic: WantedTopic::read(&topic).ok(), ..Wanted::default() };
+        let Searched { messages, .. } = self.search(&wanted, |_| {});
+        messages.into_iter().map(|found| found.message.age).collect()
+    }
+
+    /// Returns the clients whose oldest message is unacknowledged for this long.
+    fn stuck_for(&self, least: Duration) -> Vec<String> {
+        let filter = SessionFilter { min_unacked_age: least, ..SessionFilter::default() };
+        let sessions = self.ask(&Query::Sessions { from: 0, most: 256, filter }, |answer| match answer {
+            QueryAnswer::Sessions(part) => part.rows,
+            _ => panic!("no sessions"),
+        });
+        sessions.into_iter().map(|row| row.client_id.to_string()).collect()
     }
 
     fn subscribe(&mut self, habit: Habit, link: LinkId, filter: &str) {
@@ -713,6 +769,57 @@ fn where_says_of_each_of_a_thousand_messages_what_has_become_of_it() {
         assert!(seen.contains(&truth), "no message is {truth:?}");
     }
     assert!(held_by_network > 0, "no message is held by the network");
+}
+
+#[test]
+fn the_age_of_a_message_that_was_sent_before_a_restart_is_longer_than_the_process_runs() {
+    for seed in SEEDS {
+        let _seed = OnFailure(seed);
+        let mut world = world(seed, QueuePolicy::Refuse);
+        let is_sent =
+            |(message, (_, truth)): (usize, &(usize, Truth))| (*truth == Truth::Sent).then_some(message);
+        let sent =
+            |world: &World| -> Vec<usize> { world.messages.iter().enumerate().filter_map(is_sent).collect() };
+        let mut before = sent(&world);
+        assert!(!before.is_empty(), "some are in flight");
+        for restart in 1..=2 {
+            world.restart(restart * 60);
+            let after = |millis| Duration::from_millis(millis);
+            world.driver.advance(after(3_000));
+            let over = |least| vec![Some(Age { least, is_over: true })];
+            for message in &before {
+                assert_eq!(world.ages(*message), over(after(3_200)), "{message}");
+            }
+            for message in world.of(0, Truth::Waiting) {
+                assert_eq!(world.ages(message), [None], "{message} was not sent");
+            }
+            // The client is back. What comes again keeps its age, and what is new has its own.
+            world.come(1, false);
+            let (mut new, begun) = (Vec::new(), world.messages.len());
+            while new.is_empty() {
+                world.publish_to(1);
+                world.acknowledge(1, 2);
+                world.driver.read_pages();
+                world.take(1);
+                new = sent(&world);
+                new.retain(|message| !before.contains(message));
+                assert!(world.messages.len() < begun + 100, "a new message is sent");
+            }
+            before.retain(|message| world.messages[*message].1 == Truth::Sent);
+            world.driver.advance(after(1_000));
+            for message in &before {
+                assert_eq!(world.ages(*message), over(after(4_200)), "{message}");
+            }
+            for message in &new {
+                let exact = Age { least: after(1_000), is_over: false };
+                assert_eq!(world.ages(*message), [Some(exact)], "{message}");
+            }
+            let owner = format!("r{}", world.messages[before[0]].0);
+            assert!(world.stuck_for(after(4_200)).contains(&owner), "at least for so long");
+            assert!(world.stuck_for(after(4_201)).is_empty(), "nobody knows more");
+            before = sent(&world);
+        }
+    }
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn lost_protection_ends_the_import() {
              plugin_use p\n",
             "mosquitto asks b and a there",
         ),
-        ("connection cloud\naddress example.org\n", "Homing has no bridges yet"),
+        ("connection cloud\naddress example.org\n", "docs/from-mosquitto.md#bridges says how"),
         ("listener 9001\nprotocol http_api\n", "mosquitto.conf:2: protocol: "),
         ("listener 1883\nmount_point a\n", "mosquitto.conf:2: mount_point: must be the beginning of topics"),
         (

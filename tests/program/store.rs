@@ -124,7 +124,7 @@ fn dump_tells_who_waits_for_what_while_the_store_is_in_use() {
     let pigeon =
         dump.stdout.lines().find(|line| line.starts_with("session \"pigeon \\\"1\\\"\"")).expect("it");
     assert!(
-        pigeon.contains(": away, never expires; 1 subscriptions; 2 queued, 1 in flight, 0 awaiting"),
+        pigeon.contains(": away, never expires; 1 subscription; 2 queued, 1 in flight, 0 awaiting"),
         "{pigeon}"
     );
     assert!(pigeon.contains(" s ago, on \"loft/feed\""), "{pigeon}");

@@ -2,6 +2,7 @@
 //!
 //! Nothing here reads a clock. `src/clock.rs` does, and hands the value in as an argument.
 
+pub mod age;
 pub mod duration;
 pub mod histogram;
 
@@ -16,7 +17,8 @@ use std::time::Duration;
 pub struct Instant(u64);
 
 impl Instant {
-    /// The start of time: the first reading of the clock.
+    /// The start of time: the first reading of the clock. Stands for all times before the process,
+    /// too.
     pub const ZERO: Instant = Instant(0);
     /// The end of time, which means "never". No other instant is as late.
     pub const NEVER: Instant = Instant(u64::MAX);

@@ -14,7 +14,9 @@ pub(crate) enum Fate {
     Lost(&'static str),
 }
 
-const BRIDGE: Fate = Fate::Lost("Homing has no bridges yet, so nothing would be forwarded");
+const BRIDGE: Fate = Fate::Lost(
+    "Homing has no bridges yet, so nothing would be forwarded; docs/from-mosquitto.md#bridges says how a mosquitto can be the bridge",
+);
 const PSK: Fate =
     Fate::Lost("Homing has no TLS with pre-shared keys; give the clients certificates or passwords");
 const ENGINE: Fate = Fate::Lost("Homing reads keys from PEM files only");

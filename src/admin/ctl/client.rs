@@ -2,6 +2,7 @@
 
 use super::listings::{TOPIC, given, given_seconds, name, text};
 use super::text::{fact_lines, left, right, table};
+use crate::admin::human::sent_age;
 use crate::admin::pages::client_facts::facts;
 use crate::admin::rows::client::{ClientRow, InFlightMessage, OwnSubscriptionRow, StallRow};
 use crate::admin::rows::message::MessageRow;
@@ -59,8 +60,8 @@ fn more(shown: usize, all: usize, command: &str, client_id: &str) -> String {
 }
 
 fn oldest_words(oldest: &StallRow) -> String {
-    let StallRow { packet_id, age, transmissions, cause, detail, .. } = oldest;
-    let age = given_seconds(Some(*age));
+    let StallRow { packet_id, transmissions, cause, detail, .. } = oldest;
+    let age = oldest.age();
     let holder = cause.map(|holder| format!(" ({holder})")).unwrap_or_default();
     let detail = detail.as_deref().unwrap_or("the client is away");
     format!("packet {packet_id}, unacknowledged for {age}, sent {transmissions}x: {detail}{holder}")
@@ -76,7 +77,7 @@ fn in_flight_table(rows: &[InFlightMessage]) -> String {
             }),
             right("QoS", |row| given(&row.message.as_ref().map(|message| message.qos))),
             right("bytes", |row| given(&row.message.as_ref().map(|message| message.payload_bytes))),
-            right("age", |row| given_seconds(Some(row.age))),
+            right("age", |row| sent_age(row.age, row.sent_before_start)),
             right("sent", |row| text(row.transmissions)),
             left("waits for", |row| text(&row.waits_for)),
             right("next deadline in", |row| given_seconds(row.next_deadline_in)),
@@ -139,10 +140,10 @@ mod tests {
             "received_messages": 3, "received_bytes": 90, "sent_messages": 300,
             "session_expiry": 604_800, "in_flight": 300, "queued": 0, "queued_bytes": 0, "held": 0,
             "subscription_count": 1, "next_deadline_in": 4.0,
-            "oldest_unacknowledged": { "packet_id": 7, "age": 190.0, "transmissions": 2,
+            "oldest_unacknowledged": { "packet_id": 7, "age": 190.0, "sent_before_start": true, "transmissions": 2,
                 "cause": "network", "detail": "the network has it" },
             "in_flight_messages": [{ "packet_id": 7, "waits_for": "PUBACK", "age": 190.0,
-                "transmissions": 2, "sent_on_this_connection": true, "next_deadline_in": 4.0,
+                "sent_before_start": true, "transmissions": 2, "sent_on_this_connection": true, "next_deadline_in": 4.0,
                 "message": { "topic": "pumps/7", "qos": 1, "payload_bytes": 2, "retain": false } }],
             "queue": [],
             "subscriptions": [{ "filter": "pumps/#", "qos": 1, "no_local": true,
@@ -161,7 +162,7 @@ mod tests {
             "messages out     300, 2.0 KiB",
             "session expiry   7 d",
             "last packet      2.5 s ago",
-            "oldest message   packet 7, unacknowledged for 3 min 10 s, sent 2x: the network has it (network)",
+            "oldest message   packet 7, unacknowledged for over 3 min 10 s, sent 2x: the network has it (network)",
             "299 more; homing ctl inflight pump\\u{1b}7 lists them",
             "queue: nothing is queued",
             "pumps/#    1  No Local, Subscription Identifier 9",

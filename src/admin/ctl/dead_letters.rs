@@ -173,8 +173,8 @@ fn letter_path(id: &str, rest: &str) -> String {
 fn letter_text(letter: LetterRow) -> String {
     let code = letter.reason_code.map(|code| format!(" (reason code 0x{code:02X})")).unwrap_or_default();
     let mut sent = format!("{}x", letter.attempts);
-    if let (Some(first), Some(last)) = (letter.first_sent_unix_ms, letter.last_sent_unix_ms) {
-        sent += &format!(", first {} UTC, last {} UTC", date_time(first), date_time(last));
+    for (name, at) in [("first", letter.first_sent_unix_ms), ("last", letter.last_sent_unix_ms)] {
+        sent += &at.map(|at| format!(", {name} {} UTC", date_time(at))).unwrap_or_default();
     }
     let shown = payload(&letter.payload);
     let facts = [

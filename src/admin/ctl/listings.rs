@@ -14,7 +14,7 @@ use crate::admin::routes::slo::{ObjectiveRow, ObjectivesAnswer};
 use crate::admin::routes::slow::SlowAnswer;
 use crate::admin::routes::topics::{RetainedMessages, SubscriptionsAnswer};
 use crate::admin::routes::whereabouts::{GroupRow, SubscriberRow, Whereabouts};
-use crate::admin::rows::client::ClientRow;
+use crate::admin::rows::client::{ClientRow, StallRow};
 use crate::admin::segment::segment;
 use crate::escape;
 use crate::mqtt::topic::first_chars;
@@ -196,7 +196,7 @@ fn clients_table(rows: Vec<ClientRow>) -> String {
             left("version", |row| text(row.version)),
             right("in flight", |row| text(row.in_flight)),
             right("queued", |row| text(row.queued)),
-            right("oldest", |row| given_seconds(row.oldest_unacknowledged.as_ref().map(|oldest| oldest.age))),
+            right("oldest", |row| row.oldest_unacknowledged.as_ref().map(StallRow::age).unwrap_or_default()),
             left("cause", |row| {
                 given(&row.oldest_unacknowledged.as_ref().and_then(|oldest| oldest.detail.as_deref()))
             }),

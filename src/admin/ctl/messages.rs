@@ -5,6 +5,7 @@ use super::error::CtlError;
 use super::http::client_path;
 use super::listings::{TOPIC, given, given_seconds, listing, name, payload, payload_column, text};
 use super::text::{Print, left, right, table};
+use crate::admin::human::sent_age;
 use crate::admin::payloads::MOST;
 use crate::admin::routes::messages::UnfinishedRow;
 use clap::Args;
@@ -55,7 +56,10 @@ fn messages_table(rows: &[UnfinishedRow]) -> String {
             left("topic", topic),
             right("QoS", |row| given(&row.message.as_ref().map(|message| message.qos))),
             right("bytes", |row| given(&row.message.as_ref().map(|message| message.payload_bytes))),
-            right("age", |row| given_seconds(row.age.or(row.queued_for))),
+            right("age", |row| match row.age {
+                Some(age) => sent_age(age, row.sent_before_start),
+                None => given_seconds(row.queued_for),
+            }),
             right("sent", |row| text(row.transmissions)),
             left("waits", |row| text(row.wait.reason)),
             left("until", |row| given(&row.wait.ends_with)),

@@ -212,7 +212,7 @@ impl FoundProblems {
         let Some(worst) = stuck.rows.first() else { return };
         let (view, oldest) = (view_of(state, worst), worst.session.oldest);
         let packet = oldest.map_or(0, |stall| stall.packet_id.get());
-        let age = oldest.map(|stall| seconds(stall.age)).unwrap_or_default();
+        let age = oldest.map(|stall| stall.age.to_string()).unwrap_or_default();
         let name = in_sentence(&view.name.chars().take(NAME).collect::<String>());
         self.0.push(BrokerProblem {
             kind: BrokerProblemKind::StuckClients,

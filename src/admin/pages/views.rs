@@ -2,7 +2,7 @@
 
 use crate::admin::listing::ListedRow;
 use crate::admin::queries::waits::ends_with;
-use crate::admin::rows::client::ClientRow;
+use crate::admin::rows::client::{ClientRow, StallRow};
 use crate::admin::segment::segment;
 use crate::admin::state::AdminState;
 use crate::escape::is_harmful;
@@ -67,7 +67,7 @@ impl ClientView {
             name: shown(&client.client_id),
             path: if is_long { "-".to_owned() } else { segment(&client.client_id) },
             suffix: if is_long { format!("?ref={}", client.reference) } else { String::new() },
-            oldest: oldest.map(|stall| seconds(Duration::from_secs_f64(stall.age))).unwrap_or_default(),
+            oldest: oldest.map(StallRow::age).unwrap_or_default(),
             detail: oldest
                 .map_or("", |stall| stall.detail.as_deref().unwrap_or("the client is away"))
                 .to_owned(),
@@ -88,7 +88,10 @@ impl MessageView {
             topic: message.map_or_else(|| without.to_owned(), |message| message.topic.to_string()),
             qos: message.map(|message| (message.qos as u8).to_string()).unwrap_or_default(),
             bytes: message.map(|message| message.payload.to_string()).unwrap_or_default(),
-            age: row.age.or(row.queued_for).map(seconds).unwrap_or_default(),
+            age: match row.age {
+                Some(age) => age.to_string(),
+                None => row.queued_for.map(seconds).unwrap_or_default(),
+            },
             sent: format!("{}x", row.transmissions),
             reason: row.wait.name(),
             ends_with: ends_with(&row.wait),
@@ -103,7 +106,7 @@ pub(super) fn view_of(state: &AdminState, row: &ListedRow) -> ClientView {
 /// Returns the holder of the oldest message, and the time, as one sentence.
 pub(super) fn sentence(stall: &Stall) -> String {
     let Stall { packet_id, age, transmissions, cause, .. } = stall;
-    let (id, age, detail) = (packet_id.get(), seconds(*age), cause.detail());
+    let (id, detail) = (packet_id.get(), cause.detail());
     format!(
         "Packet {id} has been unacknowledged for {age}, sent {transmissions}x: {detail} ({}).",
         cause.holder()

@@ -277,12 +277,13 @@ pub(crate) fn reference_of(state: &AdminState, shard: usize, id: SessionId) -> S
     state.process.session_name(SessionPlace { shard, id })
 }
 
-/// Returns the age of the oldest message that a client has not acknowledged; `None` without one.
+/// Returns the age of the oldest message that a client has not acknowledged, at the least; `None`
+/// without one.
 /// Errors: there is no session of this client, or its shard does not answer.
 pub(crate) async fn oldest_unacknowledged(
     state: &AdminState,
     client_id: &str,
 ) -> Result<Option<Duration>, Failed> {
     let (detail, _) = find(state, &ClientTarget::client(client_id)).await?;
-    Ok(detail.row.oldest.map(|oldest| oldest.age))
+    Ok(detail.row.oldest.map(|oldest| oldest.age.least))
 }

@@ -270,8 +270,8 @@ fn wait(row: &FoundMessage) -> String {
     let packet = message.packet_id.map(|id| format!(" packet {},", id.get())).unwrap_or_default();
     let sent = match (message.transmissions, message.age) {
         (0, _) | (_, None) => String::new(),
-        (1, Some(age)) => format!(" sent once {} ago.", long(age)),
-        (times, Some(age)) => format!(" sent {times} times, first {} ago.", long(age)),
+        (1, Some(age)) => format!(" sent once {} ago.", age.long()),
+        (times, Some(age)) => format!(" sent {times} times, first {} ago.", age.long()),
     };
     let until = ends_with(&message.wait);
     let stop = if until.ends_with('.') { "" } else { "." };

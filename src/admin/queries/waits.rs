@@ -23,7 +23,7 @@ pub(crate) fn ends_with(wait: &WaitReason) -> String {
             format!("the client returns; its session ends{}, and the message is dropped then", within(*ends))
         }
         WaitReason::WindowFull(Some((packet_id, age))) => {
-            let (id, age) = (packet_id.get(), seconds(*age));
+            let id = packet_id.get();
             format!("an acknowledgement; packet {id} is the oldest without one, for {age}")
         }
         WaitReason::WindowFull(None) => "an acknowledgement".to_owned(),

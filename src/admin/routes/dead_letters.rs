@@ -181,8 +181,10 @@ pub(crate) struct LetterRow {
     pub(crate) qos: u8,
     pub(crate) payload_bytes: usize,
     pub(crate) attempts: u16,
+    /// Null if the message was not sent, or not since the start of the broker that dropped it.
     #[schema(required)]
     pub(crate) first_sent_unix_ms: Option<u64>,
+    /// As `first_sent_unix_ms`.
     #[schema(required)]
     pub(crate) last_sent_unix_ms: Option<u64>,
     #[schema(required)]
@@ -205,7 +207,7 @@ impl LetterRow {
             qos: message.header().qos as u8,
             payload_bytes: message.payload().len(),
             attempts: *attempts,
-            first_sent_unix_ms: sent_ms.map(|(first, _)| first),
+            first_sent_unix_ms: sent_ms.map(|(first, _)| first).filter(|first| *first > 0),
             last_sent_unix_ms: sent_ms.map(|(_, last)| last),
             publisher: Some(message.publisher().to_owned()).filter(|publisher| !publisher.is_empty()),
             payload: None,

@@ -127,6 +127,9 @@ pub(crate) struct UnfinishedRow {
     /// Seconds since the first transmission.
     #[schema(required)]
     pub(crate) age: Option<f64>,
+    /// True if the message was first sent before the start of the broker. `age` is the time since
+    /// the start then, and the message is older.
+    pub(crate) sent_before_start: bool,
     /// Seconds since the broker took the message, if the message is queued and in the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) queued_for: Option<f64>,
@@ -146,7 +149,8 @@ impl UnfinishedRow {
             mid: message_id(state, session, row),
             packet_id: row.packet_id.map(|id| id.get()),
             transmissions: row.transmissions,
-            age: row.age.map(|age| age.as_secs_f64()),
+            age: row.age.map(|age| age.least.as_secs_f64()),
+            sent_before_start: row.age.is_some_and(|age| age.is_over),
             queued_for: row.queued_for.map(|age| age.as_secs_f64()),
             message: row.message.as_ref().map(MessageRow::of),
             wait: Wait::of(&row.wait),
@@ -175,6 +179,9 @@ pub(crate) struct Wait {
     pub(crate) oldest_packet_id: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) oldest_age: Option<f64>,
+    /// True if that packet was first sent before the start of the broker, and is older.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) oldest_sent_before_start: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ahead: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -207,6 +214,7 @@ impl Wait {
             session_ends_in: None,
             oldest_packet_id: None,
             oldest_age: None,
+            oldest_sent_before_start: None,
             ahead: None,
             closed_in: None,
             refused_in: None,
@@ -226,7 +234,8 @@ impl Wait {
             WaitReason::ReceiverAway(ends) => Wait { session_ends_in: until(now, *ends), ..body },
             WaitReason::WindowFull(oldest) => Wait {
                 oldest_packet_id: oldest.map(|(packet_id, _)| packet_id.get()),
-                oldest_age: oldest.map(|(_, age)| age.as_secs_f64()),
+                oldest_age: oldest.map(|(_, age)| age.least.as_secs_f64()),
+                oldest_sent_before_start: oldest.map(|(_, age)| age.is_over),
                 ..body
             },
             WaitReason::Behind(messages) | WaitReason::OlderFirst(messages) => {

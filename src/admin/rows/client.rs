@@ -2,6 +2,7 @@
 
 use super::message::MessageRow;
 use super::refused::RefusedRow;
+use crate::admin::human::sent_age;
 use crate::admin::listing::ListedRow;
 use crate::admin::queries::sessions::reference_of;
 use crate::admin::queries::waits::until;
@@ -156,8 +157,11 @@ impl ClientRow {
 pub(crate) struct StallRow {
     #[schema(minimum = 1, maximum = 65535)]
     pub(crate) packet_id: u16,
-    /// Seconds.
+    /// Seconds since the first transmission.
     pub(crate) age: f64,
+    /// True if the message was first sent before the start of the broker. `age` is the time since
+    /// the start then, and the message is older.
+    pub(crate) sent_before_start: bool,
     pub(crate) transmissions: u16,
     /// The holder of the packet; null while the client is away.
     #[schema(required)]
@@ -169,10 +173,16 @@ pub(crate) struct StallRow {
 }
 
 impl StallRow {
+    /// Returns the age, for people.
+    pub(crate) fn age(&self) -> String {
+        sent_age(self.age, self.sent_before_start)
+    }
+
     fn of(stall: &Stall, diagnosed: bool) -> StallRow {
         StallRow {
             packet_id: stall.packet_id.get(),
-            age: stall.age.as_secs_f64(),
+            age: stall.age.least.as_secs_f64(),
+            sent_before_start: stall.age.is_over,
             transmissions: stall.transmissions,
             cause: diagnosed.then(|| stall.cause.holder()),
             detail: diagnosed.then(|| stall.cause.detail().into()),
@@ -227,6 +237,9 @@ pub(crate) struct InFlightMessage {
     pub(crate) waits_for: Cow<'static, str>,
     /// Seconds since the first transmission.
     pub(crate) age: f64,
+    /// True if the message was first sent before the start of the broker. `age` is the time since
+    /// the start then, and the message is older.
+    pub(crate) sent_before_start: bool,
     pub(crate) transmissions: u16,
     pub(crate) sent_on_this_connection: bool,
     #[schema(required)]
@@ -240,7 +253,8 @@ impl InFlightMessage {
         InFlightMessage {
             packet_id: row.packet_id.get(),
             waits_for: row.waits_for().into(),
-            age: row.age.as_secs_f64(),
+            age: row.age.least.as_secs_f64(),
+            sent_before_start: row.age.is_over,
             transmissions: row.transmissions,
             sent_on_this_connection: row.sent_here,
             next_deadline_in: until(clock::now(), row.due),

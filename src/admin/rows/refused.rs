@@ -63,7 +63,8 @@ impl RefusedRow {
                 format!("its will on {topic} was refused {when}, because it may not write the topic: {why}.")
             }
             (RefusedKind::Subscription, "not_authorized") => {
-                format!("tried {when} to subscribe to {topic}, and may read nothing of it: {why}.")
+                let comma = if *times == 1 { "" } else { "," };
+                format!("tried {when}{comma} to subscribe to {topic}, and may read nothing of it: {why}.")
             }
             (RefusedKind::Publish, _) => {
                 format!("its PUBLISH to {topic} was refused {when}: {cause}, {why}.")
@@ -114,5 +115,7 @@ mod tests {
         );
         let earlier = RefusedRow { ago: 5_400, ..filter };
         assert!(earlier.sentence().starts_with("tried 1 h 30 min ago to subscribe"));
+        let several = RefusedRow { times: 3, ago: 2, ..earlier };
+        assert!(several.sentence().starts_with("tried 3 times, last 2 s ago, to subscribe to alarms/1, and"));
     }
 }

@@ -27,7 +27,8 @@ fn describe(now: Instant, event: &ClientEvent, cause: &DisconnectCause, detail: 
     let stall = |stall: Stall| {
         json!({
             "packet_id": stall.packet_id.get(),
-            "age_ms": ms(stall.age),
+            "age_ms": ms(stall.age.least),
+            "sent_before_start": stall.age.is_over,
             "transmissions": stall.transmissions,
         })
     };

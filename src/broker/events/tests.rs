@@ -14,6 +14,7 @@ use crate::mqtt::excerpt::Excerpt;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::session::drops::{Counts, DropReason};
 use crate::session::outbound::stall::{SocketView, Stall, StallCause};
+use crate::time::age::Age;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -25,7 +26,7 @@ fn stall(cause: StallCause) -> Stall {
     Stall {
         number: 0,
         packet_id: PacketId::new(7).expect("not 0"),
-        age: Duration::from_millis(1_500),
+        age: Age { least: Duration::from_millis(1_500), is_over: true },
         transmissions: 2,
         cause,
         view: SocketView::default(),

@@ -256,7 +256,8 @@ fn describe_packet(fields: &mut Fields, packet: &OverduePacket) {
     fields.put("packet_id", packet_id.get());
     fields.put("topic", packet.message.as_ref().map(|message| &*message.topic));
     fields.put("qos", packet.message.as_ref().map(|message| message.qos as u8));
-    fields.put("age_ms", ms(age));
+    fields.put("age_ms", ms(age.least));
+    fields.put("sent_before_start", age.is_over.then_some(true));
     fields.put("transmissions", transmissions);
 }
 

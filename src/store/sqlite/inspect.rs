@@ -398,8 +398,9 @@ fn session_line(row: &Row<'_>, now: u64) -> Result<String> {
         (false, ends) if ends as u64 >= FAR => "away, never expires".to_owned(),
         (false, ends) => format!("away, expires in {}", duration::long(between(now as i64, ends))),
     };
+    let subscriptions = if count(3)? == 1 { "subscription" } else { "subscriptions" };
     let mut line = format!(
-        "session {client_id:?}: {state}; {} subscriptions; {} queued, {} in flight, {} awaiting PUBCOMP, {} incoming",
+        "session {client_id:?}: {state}; {} {subscriptions}; {} queued, {} in flight, {} awaiting PUBCOMP, {} incoming",
         count(3)?,
         count(4)?,
         count(5)?,

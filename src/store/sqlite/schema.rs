@@ -146,6 +146,7 @@ CREATE INDEX delayed_due ON delayed (due_ms);
 ";
 
 /// The table of version 7. Its times are of the wall clock, because only people read them.
+/// `first_sent_ms` is 0 if the message was first sent before the start of the broker.
 const LETTERS: &str = "
 CREATE TABLE letter (
     number INTEGER PRIMARY KEY,

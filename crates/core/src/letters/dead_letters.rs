@@ -65,7 +65,10 @@ impl DeadLetter {
             cause: self.cause.name().into(),
             code: self.code,
             attempts: times,
-            sent_ms: (times > 0).then(|| (wall.at(first), wall.at(last))),
+            sent_ms: wall
+                .sent_at(last)
+                .filter(|_| times > 0)
+                .map(|last| (wall.sent_at(first).unwrap_or(0), last)),
             message: self.message.clone(),
         }
     }
@@ -84,8 +87,11 @@ impl DeadLetter {
         }
         say("attempts", &self.sent.times.to_string());
         if self.sent.times > 0 {
-            say("first-sent", &wall.at(self.sent.first).to_string());
-            say("last-sent", &wall.at(self.sent.last).to_string());
+            for (name, at) in [("first-sent", self.sent.first), ("last-sent", self.sent.last)] {
+                if let Some(unix_ms) = wall.sent_at(at) {
+                    say(name, &unix_ms.to_string());
+                }
+            }
         }
         if !self.message.publisher().is_empty() {
             say("publisher", self.message.publisher());
@@ -108,6 +114,12 @@ impl WallClock {
     /// Returns the milliseconds since 1970 at `instant`.
     pub(crate) fn at(self, instant: Instant) -> u64 {
         self.0.saturating_add(instant.as_millis())
+    }
+
+    /// Returns the time of a transmission; `None` if it was before the start, so that nobody knows
+    /// it.
+    fn sent_at(self, instant: Instant) -> Option<u64> {
+        (instant != Instant::ZERO).then(|| self.at(instant))
     }
 }
 
@@ -300,6 +312,16 @@ mod tests {
                 "original-qos=2"
             ]
         );
+    }
+
+    #[test]
+    fn a_transmission_before_the_start_has_no_time() {
+        let at = Instant::from_millis;
+        let sent = |last| Sent { times: 2, first: Instant::ZERO, last };
+        let expected = ["own=x", "cause=expired", "attempts=2", "original-qos=2"];
+        assert_eq!(properties("", sent(Instant::ZERO), None), expected);
+        let again = properties("", sent(at(3_000)), None);
+        assert_eq!(again, [&expected[..3], &["last-sent=13000"], &expected[3..]].concat());
     }
 
     #[test]

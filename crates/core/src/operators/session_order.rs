@@ -93,7 +93,7 @@ impl SessionOrder {
             // on.
             SessionOrder::OldestUnacknowledged => {
                 let oldest = sender.oldest_unacknowledged(now);
-                oldest.map_or(u64::MAX, |stall| now.millis_since(Instant::ZERO + stall.age))
+                oldest.map_or(u64::MAX, |stall| now.millis_since(Instant::ZERO + stall.age.least))
             }
             SessionOrder::Queued => largest_first(sender.queue.len()),
             SessionOrder::QueuedBytes => largest_first(sender.queue.bytes()),

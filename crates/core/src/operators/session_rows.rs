@@ -19,6 +19,7 @@ use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::view::ShardView;
 use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
+use crate::time::age::Age;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,7 +88,9 @@ impl SessionFilter {
             && sender.queue.bytes() >= self.min_queued_bytes
             && sender.window.len() >= self.min_in_flight
             && (self.min_unacked_age.is_zero()
-                || sender.oldest_unacknowledged(now).is_some_and(|stall| stall.age >= self.min_unacked_age))
+                || sender
+                    .oldest_unacknowledged(now)
+                    .is_some_and(|stall| stall.age.least >= self.min_unacked_age))
     }
 }
 
@@ -239,7 +242,7 @@ pub struct InFlightSummary {
     /// The message; `None` at QoS 2 once PUBREC has come, because only PUBCOMP is awaited then.
     pub message: Option<MessageSummary>,
     /// Time since the first transmission.
-    pub age: Duration,
+    pub age: Age,
     /// Transmissions over all connections.
     pub transmissions: u16,
     /// The time at which it is sent again or counts as overdue; [`Instant::NEVER`] for neither.
@@ -352,7 +355,7 @@ pub(super) fn detail(question: &Question<'_>, (id, entry): (SessionId, &SessionE
     let in_flight = |view: InFlightView<'_>| InFlightSummary {
         packet_id: view.transmission.packet_id(),
         message: view.delivery.map(MessageSummary::of),
-        age: now.since(view.transmission.first_sent),
+        age: view.transmission.age(now),
         transmissions: view.transmission.transmissions,
         due: view.transmission.due,
         sent_here: view.sent_here,

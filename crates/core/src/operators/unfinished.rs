@@ -17,6 +17,7 @@ use crate::session::outbound::queue::Delivery;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
+use crate::time::age::Age;
 use std::cmp::Ordering;
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ pub struct UnfinishedMessage {
     /// Transmissions over all connections.
     pub transmissions: u16,
     /// Time since the first transmission; `None` if there was none.
-    pub age: Option<Duration>,
+    pub age: Option<Age>,
     /// Time for which the message waits in the queue; `None` in flight, or if only the store knows
     /// it.
     pub queued_for: Option<Duration>,
@@ -378,7 +379,7 @@ fn sent_row(now: Instant, view: &InFlightView<'_>, wait: WaitReason) -> Unfinish
         message: view.delivery.map(MessageSummary::of),
         body: None,
         transmissions: view.transmission.transmissions,
-        age: Some(now.since(view.transmission.first_sent)),
+        age: Some(view.transmission.age(now)),
         queued_for: None,
         wait,
     }

@@ -9,8 +9,8 @@ use crate::shard::clients::connection::Connection;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::view::ShardView;
 use crate::time::Instant;
+use crate::time::age::Age;
 use std::borrow::Cow;
-use std::time::Duration;
 
 /// The reason why one message waits for one receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum WaitReason {
     /// The in-flight window is full. An acknowledgement makes room. Names the unfinished packet
     /// that was sent first, and the time since its first transmission; `None` if there is no such
     /// packet.
-    WindowFull(Option<(PacketId, Duration)>),
+    WindowFull(Option<(PacketId, Age)>),
     /// This number of messages of the same queue comes first. 0: the message goes in the next turn.
     Behind(usize),
     /// The socket takes no bytes. If that does not change, the connection is closed at this time;

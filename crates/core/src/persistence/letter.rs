@@ -32,7 +32,8 @@ pub struct StoredLetter {
     pub code: Option<ReasonCode>,
     /// Number of transmissions, over all connections.
     pub attempts: u16,
-    /// The times of the first and of the last transmission; `None` if the message was not sent.
+    /// The times of the first and of the last transmission. The first is 0 if it was before the
+    /// start of the broker. `None` if both were, or if the message was not sent.
     pub sent_ms: Option<(u64, u64)>,
     /// The message. Its Message Expiry Interval and its RETAIN flag do not count any more.
     pub message: Message,

@@ -6,7 +6,7 @@
 
 use crate::mqtt::packet::PacketId;
 use crate::named_enum::named_enum;
-use crate::time::duration::seconds;
+use crate::time::age::Age;
 use std::fmt;
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ pub struct Stall {
     /// The Packet Identifier.
     pub packet_id: PacketId,
     /// Time since the message was first sent, over all connections.
-    pub age: Duration,
+    pub age: Age,
     /// Transmissions of the packet, over all connections.
     pub transmissions: u16,
     /// The holder of the packet.
@@ -112,7 +112,7 @@ pub struct Stall {
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Stall { packet_id, age, transmissions, cause, .. } = self;
-        let (id, age, times) = (packet_id.get(), seconds(*age), if *transmissions == 1 { "" } else { "s" });
+        let (id, times) = (packet_id.get(), if *transmissions == 1 { "" } else { "s" });
         let (holder, detail) = (cause.holder(), cause.detail());
         write!(
             f,

@@ -8,6 +8,7 @@ use crate::session::outbound::stall::{SocketView, Stall, StallCause};
 use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::wire::Wire;
 use crate::time::Instant;
+use crate::time::age::Age;
 
 /// Number of Packet Identifiers.
 pub(super) const IDS: u64 = 65_535;
@@ -26,7 +27,7 @@ pub struct Transmission {
     /// The time at which the packet is resent on this connection (3.x) or overdue (5.0);
     /// [`Instant::NEVER`] for neither.
     pub due: Instant,
-    /// The time at which the message was first sent.
+    /// The time at which the message was first sent; [`Instant::ZERO`] if it was before the start.
     pub first_sent: Instant,
     /// The offset of the packet's end in the connection's stream.
     pub end_offset: u64,
@@ -120,10 +121,15 @@ impl Transmission {
         packet_id(self.number)
     }
 
+    /// Returns the time since the message was first sent.
+    pub fn age(&self, now: Instant) -> Age {
+        Age::since(now, self.first_sent)
+    }
+
     /// Describes the packet as a stall. The caller fills in the state of the socket.
     pub fn stall(&self, now: Instant, cause: StallCause) -> Stall {
-        let Transmission { first_sent, transmissions, number, due, .. } = *self;
-        let (packet_id, age, late) = (self.packet_id(), now.since(first_sent), now.since(due));
+        let Transmission { transmissions, number, due, .. } = *self;
+        let (packet_id, age, late) = (self.packet_id(), self.age(now), now.since(due));
         Stall { packet_id, age, transmissions, cause, number, late, view: SocketView::default() }
     }
 

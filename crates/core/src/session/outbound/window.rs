@@ -244,25 +244,18 @@ impl InFlight {
 
     /// Restores a delivery that was in flight when the broker ended. Call in the order of the
     /// numbers.
-    pub fn restore(&mut self, now: Instant, delivery: Delivery, flight: Flight) {
-        let Flight { running: number, transmissions } = flight;
-        self.restored(number);
-        self.publishes.push_back(Unacked {
-            delivery,
-            // The store does not have the time of the first transmission.
-            transmission: Transmission::new(number, now, Instant::NEVER, transmissions),
-            last_sent_after: 0,
-        });
+    pub fn restore(&mut self, delivery: Delivery, flight: Flight) {
+        let transmission = self.restored(flight);
+        self.publishes.push_back(Unacked { delivery, transmission, last_sent_after: 0 });
         self.account();
     }
 
     /// Restores a PUBREL that was in flight when the broker ended.
-    pub fn restore_release(&mut self, now: Instant, stored: Box<Entry>, flight: Flight) {
-        let Flight { running: number, transmissions } = flight;
-        self.restored(number);
+    pub fn restore_release(&mut self, stored: Box<Entry>, flight: Flight) {
+        let transmission = self.restored(flight);
         self.outside_quota += 1;
         self.releases.push_back(Release {
-            transmission: Transmission::new(number, now, Instant::NEVER, transmissions),
+            transmission,
             // The topic is gone with the message.
             matched: PolicyRules::default(),
             in_quota: false,
@@ -307,7 +300,17 @@ impl InFlight {
         self.account();
     }
 
-    fn restored(&mut self, number: u64) {
+    /// Returns the transmissions of a packet that was in flight when the broker ended. The store
+    /// does not have the time of the first one, which would cost bytes for each message. So the
+    /// packet was first sent before the start of the process, and its age has a lower bound only.
+    fn restored(&mut self, flight: Flight) -> Transmission {
+        let Flight { running: number, transmissions } = flight;
+        self.note_number(number);
+        Transmission::new(number, Instant::ZERO, Instant::NEVER, transmissions)
+    }
+
+    /// Counts a number as in use that is not the next one.
+    fn note_number(&mut self, number: u64) {
         self.oldest = if self.is_empty() { number } else { self.oldest.min(number) };
         self.next = self.next.max(number + 1);
     }
@@ -368,7 +371,7 @@ impl InFlight {
         self.forfeited.retain(|forfeited| *forfeited != id);
         let in_quota = self.forfeited.len() < before;
         self.outside_quota += usize::from(!in_quota);
-        self.restored(number);
+        self.note_number(number);
         self.releases.push_back(Release {
             // The time of the first transmission is gone with the message.
             transmission: Transmission::new(number, now, Instant::NEVER, 0),

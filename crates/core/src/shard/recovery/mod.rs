@@ -96,7 +96,7 @@ impl SessionRecovery<'_> {
         for entry in entries {
             let body = entry.body.map(|b| body(write_buffer, bodies, b));
             let message = in_flight.remove(&entry.number);
-            if restore(now, &mut session, write_buffer, &entry, body, message).is_none() {
+            if restore(&mut session, write_buffer, &entry, body, message).is_none() {
                 core.counters.drops.lose(Dropped::new(DropReason::Unreadable, None));
             }
         }
@@ -188,7 +188,6 @@ fn body(write_buffer: &Rc<WriteBuffer>, bodies: &mut Bodies, known: RecoveredBod
 /// Puts one entry back into the window or the queue. Returns `None` if the message of the entry
 /// could not be read.
 fn restore(
-    now: Instant,
     session: &mut Session,
     write_buffer: &Rc<WriteBuffer>,
     entry: &RecoveredEntry,
@@ -204,13 +203,13 @@ fn restore(
             window.or_create().restore_withheld(stored, flight);
         }
         (Some(flight), false) if entry.qos == QoS::ExactlyOnce => {
-            window.or_create().restore_release(now, stored, flight);
+            window.or_create().restore_release(stored, flight);
         }
         (Some(flight), _) => {
             let ReadEntry { message, qos, retain, ids, share, .. } = read?;
             let delivery =
                 Delivery { message, ids, qos, retain, mark: DeliveryMark::NONE, share, stored: Some(stored) };
-            window.or_create().restore(now, delivery, flight);
+            window.or_create().restore(delivery, flight);
         }
     }
     Some(())
