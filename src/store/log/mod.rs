@@ -42,7 +42,7 @@ pub enum Room {
 }
 
 /// Returns the bytes of all files in the folder of the log, as far as they can be read: a broker
-/// may delete one meanwhile. They are those of [`Log::bytes`].
+/// may delete one meanwhile. Counts the same bytes as [`Log::bytes`].
 pub fn bytes_in(data: &Path) -> u64 {
     let files = fs::read_dir(log_in(data)).into_iter().flatten().flatten();
     files.filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum()

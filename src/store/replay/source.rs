@@ -123,7 +123,8 @@ impl Source {
     /// # Errors
     /// A base is of a later position.
     pub(super) fn ends_here(&self) -> Result<(), ReplayError> {
-        contents_of(&self.folder)?.behind(self.position).map_or(Ok(()), |next| Err(self.missing(next)))
+        let base = contents_of(&self.folder)?.base_behind(self.position);
+        base.map_or(Ok(()), |base| Err(self.missing(base)))
     }
 
     fn missing(&self, next: u64) -> ReplayError {

@@ -96,11 +96,10 @@ impl Contents {
         self.files.range(..=position).next_back().copied()
     }
 
-    /// Returns where what begins behind this position goes on, with a file or a whole base. A base
-    /// shows frames that were never shipped.
-    pub(in crate::store) fn behind(&self, position: u64) -> Option<u64> {
-        let base = self.bases.range(position + 1..).next().copied();
-        self.file_behind(position).into_iter().chain(base).min()
+    /// Returns the first whole base behind this position. The frames between were there before it,
+    /// or they were never shipped.
+    pub(in crate::store) fn base_behind(&self, position: u64) -> Option<u64> {
+        self.bases.range(position + 1..).next().copied()
     }
 
     /// Returns the first file behind this position.
@@ -176,6 +175,6 @@ mod tests {
             [None, Some(8), Some(8), Some(16), Some(30)]
         );
         assert_eq!((found.file_behind(16), found.file_behind(30)), (Some(30), None));
-        assert_eq!([9, 16, 30].map(|position| found.behind(position)), [Some(10), Some(20), None]);
+        assert_eq!([9, 16, 30].map(|position| found.base_behind(position)), [Some(10), Some(20), None]);
     }
 }
