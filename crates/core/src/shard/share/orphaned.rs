@@ -84,10 +84,14 @@ impl Routes {
         }
         // A member of this shard that refused the message reports when it has room. If the group
         // has no member in this shard, no report would come. The queue is then looked at when the
-        // turn ends.
+        // turn ends. The member may have left since it refused, so it is looked for again; only in
+        // a group that is too large for that, the refusal counts. There the next housekeeping
+        // offers the message to other shards.
         let wanted = WantedRoom { share, topic: message.topic(), size };
-        let has_member_here = publication.readers == Readers::In(core.here)
-            || room.or_else(|| self.room_in_group(now, wanted, core)).is_some_and(|room| room.members_here);
+        let refused_here = publication.readers == Readers::In(core.here);
+        let has_member_here = room
+            .or_else(|| self.room_in_group(now, wanted, core))
+            .is_some_and(|room| room.members_here || (room.is_unsure && refused_here));
         self.orphaned_queues.keep(message, share, publication, core);
         if !has_member_here {
             self.orphaned_queues.nudge();
