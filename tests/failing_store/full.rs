@@ -115,24 +115,24 @@ fn number(payload: &[u8]) -> usize {
 /// may be taken then.
 const FOLLOWS: Duration = Duration::from_millis(1_500);
 
-/// Publishes until it is refused and stays refused. Returns the numbers of those that were taken.
-fn fill(publisher: &mut RawClient, first: usize) -> BTreeSet<usize> {
-    let mut taken = BTreeSet::new();
-    let mut refused_since = None;
-    while refused_since.is_none_or(|since| now() - since < FOLLOWS) {
-        let n = first + taken.len();
-        match publisher.deliver(&large(n)) {
-            0 => {
-                taken.insert(n);
-                refused_since = None;
-            }
-            code => {
-                assert_eq!(code, 0x97);
-                refused_since = refused_since.or(Some(now()));
-            }
-        };
+/// Offers one after the other until the answer is a refusal and stays one. Returns how many were
+/// taken, and the last answer. `offer` has the number of the next one, and answers with its code.
+fn offer_until_refused(mut offer: impl FnMut(usize) -> u8) -> (usize, u8) {
+    let (mut taken, mut refused_since) = (0, None);
+    loop {
+        match offer(taken) {
+            0 => (taken, refused_since) = (taken + 1, None),
+            code if now() - *refused_since.get_or_insert_with(now) >= FOLLOWS => return (taken, code),
+            _ => {}
+        }
     }
-    taken
+}
+
+/// Publishes until it is refused and stays refused. Returns the numbers of those that were taken.
+fn fill(publisher: &mut RawClient) -> BTreeSet<usize> {
+    let (taken, code) = offer_until_refused(|n| publisher.deliver(&large(n)));
+    assert_eq!(code, 0x97);
+    (0..taken).collect()
 }
 
 /// Nothing that has to be stored gets in, and what needs no room goes on. `known` and the session
@@ -192,7 +192,7 @@ fn is_filled_with_retained_messages(place: &Place) {
     let mut known = connect(address, &Connect::persistent(V5, "known"));
     known.subscribe(&[("known", 1)]);
     let mut publisher = connect(address, &Connect::new(V5, "publisher"));
-    let taken = fill(&mut publisher, 0);
+    let taken = fill(&mut publisher);
     assert!(taken.len() * PAYLOAD > 8 << 20, "{} were taken", taken.len());
     refuses_and_goes_on(address, &mut publisher, &mut known);
     homing.kill();
@@ -229,25 +229,22 @@ fn with_will(n: usize) -> Connect {
 fn is_filled_with_wills(place: &Place) {
     let (mut homing, address) = place.start();
     let mut clients = Vec::new();
-    loop {
-        let (client, code) = enter(address, &with_will(clients.len()));
-        if code != 0 {
-            assert_eq!(code, 0x97);
-            break;
-        }
-        clients.push(client);
-    }
-    let held = clients.len();
+    let (held, code) = offer_until_refused(|n| {
+        let (client, code) = enter(address, &with_will(n));
+        clients.extend((code == 0).then_some(client));
+        code
+    });
+    assert_eq!(code, 0x97);
     assert!((10..100).contains(&held), "{held} wills fit");
     // A smaller will may fit where that one did not. Then the next ones use up the room.
     let mut older = Vec::new();
-    let refusal = (0..100).find_map(|n| {
+    let (_, code) = offer_until_refused(|n| {
         let small = Connect::persistent(V311, &format!("older {n}"));
         let (client, code) = enter(address, &small.will(Will::new("will", vec![b'w'; 60_000])));
-        older.push(client);
-        (code != 0).then_some(code)
+        older.extend((code == 0).then_some(client));
+        code
     });
-    assert_eq!(refusal, Some(3));
+    assert_eq!(code, 3);
     // It is held already.
     clients[0] = connect(address, &with_will(0));
     assert!(clients[0].session_present());
