@@ -17,7 +17,14 @@ use std::time::Duration;
 pub struct StoppedThread(libc::pid_t);
 
 impl StoppedThread {
+    /// Stops a thread where it waits. Between two instructions it may have a lock of the allocator,
+    /// and then everybody would wait; what hangs in a real broker is a call to the system.
     pub fn stop(thread: libc::pid_t) -> StoppedThread {
+        until("a thread that waits", || {
+            let stat = fs::read_to_string(format!("/proc/{thread}/stat")).expect("it runs");
+            let (_, state) = stat.rsplit_once(") ")?;
+            state.starts_with('S').then_some(())
+        });
         ptrace(libc::PTRACE_SEIZE, thread);
         ptrace(libc::PTRACE_INTERRUPT, thread);
         // SAFETY: the status is not wanted, and the kernel accepts a null pointer for it.
