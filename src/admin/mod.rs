@@ -99,6 +99,7 @@ use crate::net::tls::config_error::TlsConfigError;
 use crate::net::tls::live::LiveTls;
 use crate::scheduling;
 use access::PeerUser;
+use actix_rt::{Arbiter, ArbiterHandle};
 use actix_web::dev::{Server, ServerHandle};
 use actix_web::http::KeepAlive;
 use actix_web::middleware::from_fn;
@@ -146,6 +147,8 @@ pub struct AdminServer {
     /// `None` for plain HTTP.
     tls: Option<Arc<LiveTls>>,
     handles: Vec<ServerHandle>,
+    /// Gives tasks to the thread.
+    arbiter: ArbiterHandle,
     thread: Option<JoinHandle<()>>,
     /// Removes the file of the Unix socket.
     file: Option<SocketFile>,
@@ -204,7 +207,8 @@ impl AdminServer {
                 let collected = shared.clone();
                 match serve((sockets, acceptor), unix, shared) {
                     Ok(servers) => {
-                        let _ = started.send(Ok(servers.iter().map(Server::handle).collect::<Vec<_>>()));
+                        let handles: Vec<_> = servers.iter().map(Server::handle).collect();
+                        let _ = started.send(Ok((handles, Arbiter::current())));
                         actix_rt::spawn(recent::sampler::sample(collected.clone()));
                         actix_rt::spawn(readiness::ask_threads(collected.clone()));
                         actix_rt::spawn(timeline::collector::collect(collected));
@@ -219,8 +223,8 @@ impl AdminServer {
             });
         })?;
         let died = || io::Error::other("its thread ended");
-        let handles = handles.recv().map_err(|_| died())??;
-        Ok(Some(AdminServer { state, tls, handles, thread: Some(thread), file }))
+        let (handles, arbiter) = handles.recv().map_err(|_| died())??;
+        Ok(Some(AdminServer { state, tls, handles, arbiter, thread: Some(thread), file }))
     }
 
     /// Returns the URLs of the addresses, without a slash at the end. A port 0 is replaced by the
@@ -255,6 +259,9 @@ impl AdminServer {
     /// Notes that clients can connect. `checks` looks at the machine and the files of the broker,
     /// as `homing doctor` does. The function may block.
     pub fn started(&self, observer: Observer, checks: DoctorChecks) {
+        // From here, so that a thread that hangs before its first turn is on the list, too. Requests
+        // have threads of their own.
+        self.arbiter.spawn(observer.statistics().pulses().watch_loop("homing-admin"));
         self.state.started(observer, checks);
     }
 }

@@ -131,8 +131,6 @@ pub(super) fn late_threads(observer: &Observer, now: Instant) -> Vec<LateThread>
 /// Asks the threads for signs of life once a second, until the interface stops.
 pub(super) async fn ask_threads(state: Data<AdminState>) {
     let pulses = state.started_observer().await.statistics().pulses();
-    // This thread, which fills the timeline. Requests have threads of their own.
-    actix_web::rt::spawn(pulses.watch_loop("homing-admin"));
     let mut ticks = tokio::time::interval(ASKS);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
