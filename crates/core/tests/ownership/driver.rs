@@ -4,10 +4,13 @@ use super::frame::{Frame, digest};
 use super::node::{Purpose, Service};
 use super::world::{Event, World};
 use homing_core::persistence::ownership::{
-    AppendKind, AppendReply, EngineAnswer, Fitness, NextFrame, OwnershipInput, OwnershipOutput, Position,
-    Timing,
+    AppendKind, AppendReply, ChainEnd, EngineAnswer, Fitness, NextFrame, OwnershipInput, OwnershipOutput,
+    Position, Timing,
 };
 use homing_core::persistence::replicated_log::{LogAnswer, LogRequest, LogRequestNumber, ReplicatedLog};
+
+/// The identifier of the cluster's log.
+const LOG: u64 = 7;
 
 impl World {
     pub(super) fn time_out(&mut self, node: usize, cell: usize, request: LogRequestNumber) {
@@ -209,8 +212,15 @@ impl World {
             return;
         }
         let frame = Frame::read(bytes);
-        if frame.predecessor != process.tail {
-            return self.tell(node, cell, OwnershipInput::ChainBroken);
+        let end = ChainEnd {
+            log: LOG,
+            cell: cell as u16,
+            epoch: process.machine.epoch(),
+            position: process.machine.position(),
+            digest: u128::from(process.tail),
+        };
+        if let Err(broken) = end.check(&frame.link(LOG, position)) {
+            return self.tell(node, cell, OwnershipInput::Broken(broken));
         }
         self.tell(node, cell, OwnershipInput::Frame(position, frame.seen()));
         // It may have claimed instead: then the frame is read again after its Claim is lost.

@@ -1,7 +1,7 @@
 //! Frames as the simulation writes them: what ownership and the oracle need, as numbers.
 
 use bytes::Bytes;
-use homing_core::persistence::ownership::{AppendKind, Claim, SeenKind};
+use homing_core::persistence::ownership::{AppendKind, ChainLink, Claim, Position, SeenKind};
 use std::time::Duration;
 
 /// A number of a message of a client.
@@ -52,6 +52,12 @@ impl Frame {
             _ => AppendKind::Release,
         };
         Frame { cell, epoch, writer, predecessor, kind, messages: numbers.collect() }
+    }
+
+    /// Returns what it says about its place in a log.
+    pub fn link(&self, log: u64, position: Position) -> ChainLink {
+        let (cell, predecessor) = (self.cell as u16, u128::from(self.predecessor));
+        ChainLink { log, cell, epoch: self.epoch, position, predecessor, kind: self.seen() }
     }
 
     pub fn seen(&self) -> SeenKind {

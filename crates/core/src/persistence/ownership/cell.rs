@@ -4,8 +4,8 @@ use super::tenure::{ReachChange, Tenure};
 use super::undecided::{Step, UndecidedAppend};
 use super::watch::LogWatch;
 use super::{
-    Alarm, AppendId, AppendKind, CellNode, Claim, EXIT_LOST, Fitness, OwnershipInput, OwnershipOutput,
-    Position, Progress, SeenKind, Start, Timing, TimingError,
+    Alarm, AppendId, AppendKind, CellNode, Claim, Consequence, EXIT_LOST, EXIT_REFUSED, Fitness,
+    OwnershipInput, OwnershipOutput, Position, Progress, SeenKind, Start, Timing, TimingError,
 };
 use crate::time::Instant;
 
@@ -176,7 +176,10 @@ impl CellOwnership {
             OwnershipInput::Drain => self.drain(outputs),
             OwnershipInput::Flushed => self.flushed(),
             OwnershipInput::AlarmRead => self.alarm(None, outputs),
-            OwnershipInput::ChainBroken => self.alarm(Some(Alarm::ChangedFrames), outputs),
+            OwnershipInput::Broken(broken) => match broken.consequence() {
+                Consequence::Alarm => self.alarm(Some(Alarm::ChangedFrames), outputs),
+                Consequence::Stop => self.lost(EXIT_REFUSED, outputs),
+            },
             OwnershipInput::Fitness(fitness) => self.fitness = fitness,
             OwnershipInput::Tick(progress) => self.tick(progress, now, outputs),
         }
@@ -353,11 +356,20 @@ impl CellOwnership {
                 self.state = State::Released;
                 outputs.push(OwnershipOutput::Exit(0));
             }
-            _ => {
-                self.state = State::Lost;
-                outputs.extend([OwnershipOutput::StopAcknowledging, OwnershipOutput::Exit(EXIT_LOST)]);
-            }
+            _ => self.lost(EXIT_LOST, outputs),
         }
+    }
+
+    fn lost(&mut self, code: u8, outputs: &mut Vec<OwnershipOutput>) {
+        if self.has_ended() {
+            return;
+        }
+        self.state = State::Lost;
+        outputs.extend([OwnershipOutput::StopAcknowledging, OwnershipOutput::Exit(code)]);
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self.state, State::Released | State::Lost | State::Alarmed)
     }
 
     fn full(&mut self, append: UndecidedAppend, now: Instant, outputs: &mut Vec<OwnershipOutput>) {
@@ -410,7 +422,7 @@ impl CellOwnership {
 
     /// Ends all service. `to_write` is the alarm if this node raises it.
     fn alarm(&mut self, to_write: Option<Alarm>, outputs: &mut Vec<OwnershipOutput>) {
-        if matches!(self.state, State::Released | State::Lost | State::Alarmed) {
+        if self.has_ended() {
             return;
         }
         self.state = State::Alarmed;

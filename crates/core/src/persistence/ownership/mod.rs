@@ -13,7 +13,7 @@
 //! | Recovering | owns the cell, and makes it ready | Holding, Releasing, Lost, Alarmed |
 //! | Holding | serves, and may promise while its lease lasts | Releasing, Lost, Alarmed |
 //! | Releasing | has ended its lease, flushes, and appends a Release | Released, Lost, Alarmed |
-//! | Released, Lost | has ended, with exit code 0 or 75 | |
+//! | Released, Lost | has ended: with exit code 0; with 75, or 2 if it reads a foreign log | |
 //! | Alarmed | serves nothing; a person decides | |
 //!
 //! **Why no two nodes have a valid lease.** Let frame n be the last one of owner A before the Claim
@@ -27,6 +27,7 @@
 //!
 //! | file | concern |
 //! |---|---|
+//! | `chain` | whether a frame continues the log that a node has |
 //! | `timing` | the durations, and how they are checked against each other |
 //! | `undecided` | one append until its outcome is certain |
 //! | `watch` | what the frames and the engine's answers say about owner and log |
@@ -34,12 +35,14 @@
 //! | `cell` | the roles, and the way from one to the next |
 
 mod cell;
+mod chain;
 mod tenure;
 mod timing;
 mod undecided;
 mod watch;
 
 pub use cell::{CellOwnership, Role};
+pub use chain::{ChainBreak, ChainEnd, ChainLink, Consequence};
 pub use timing::{Timing, TimingError};
 pub use watch::EngineAnswer;
 
@@ -209,8 +212,8 @@ pub enum OwnershipInput {
     Flushed,
     /// Somebody has written an alarm.
     AlarmRead,
-    /// A frame does not continue the log that this node has.
-    ChainBroken,
+    /// A frame does not continue the log that this node has. It is not applied.
+    Broken(ChainBreak),
     /// Whether the node may claim has changed.
     Fitness(Fitness),
     /// Time has passed.
@@ -265,6 +268,10 @@ pub enum OwnershipOutput {
 /// The exit code of a node that has lost its cell. The service manager starts it again, as a
 /// standby.
 pub const EXIT_LOST: u8 = 75;
+
+/// The exit code of a node that was told to read what is not its log. A start would end in the same
+/// way, so the service manager does not start it again.
+pub const EXIT_REFUSED: u8 = 2;
 
 #[cfg(test)]
 mod tests;

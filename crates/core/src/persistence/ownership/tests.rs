@@ -313,15 +313,23 @@ fn frames_that_are_gone_raise_an_alarm_after_30_seconds() {
 #[test]
 fn an_alarm_ends_every_role_and_nothing_follows() {
     for (mut machine, input) in [
-        (Machine::standby(), Input::ChainBroken),
+        (Machine::standby(), Input::Broken(ChainBreak::AnotherPredecessor(Position(10)))),
         (Machine::owner(), Input::AlarmRead),
-        (Machine::owner(), Input::ChainBroken),
     ] {
         assert_eq!(machine.tell(input)[0], Output::StopAcknowledging);
         assert_eq!(machine.cell.role(), Role::Alarmed);
         assert_eq!(machine.first_append_until(30_000, at(10)), None);
         assert_eq!(machine.tell(Input::AlarmRead), []);
     }
+}
+
+#[test]
+fn a_foreign_log_ends_the_node_and_alarms_nobody() {
+    let mut machine = Machine::standby();
+    let broken = ChainBreak::AnotherLog { found: 1, own: 2 };
+    let expected = [Output::StopAcknowledging, Output::Exit(EXIT_REFUSED)];
+    assert_eq!(machine.tell(Input::Broken(broken)), expected);
+    assert_eq!(machine.tell(Input::Broken(broken)), []);
 }
 
 #[test]
