@@ -1,13 +1,15 @@
 //! The driver of a machine: what it does with the outputs, and which inputs it makes of answers.
 
 use super::frame::{Frame, digest};
-use super::node::{Purpose, Service};
+use super::node::{Disk, Purpose, Service};
 use super::world::{Event, World};
 use homing_core::persistence::ownership::{
     AppendKind, AppendReply, ChainEnd, EngineAnswer, Fitness, NextFrame, OwnershipInput, OwnershipOutput,
     Position, Timing,
 };
-use homing_core::persistence::replicated_log::{LogAnswer, LogRequest, LogRequestNumber, ReplicatedLog};
+use homing_core::persistence::replicated_log::{
+    LogAnswer, LogRequest, LogRequestNumber, LogSnapshot, ReplicatedLog,
+};
 
 /// The identifier of the cluster's log.
 const LOG: u64 = 7;
@@ -24,7 +26,7 @@ impl World {
                 process.answered(request);
                 self.tell(node, cell, OwnershipInput::Next(id, NextFrame::Unknown));
             }
-            Purpose::Follow | Purpose::Last => {}
+            _ => {}
         }
     }
 
@@ -184,6 +186,10 @@ impl World {
                     self.tell(node, cell, OwnershipInput::Next(id, next));
                 }
                 (Purpose::Follow, LogAnswer::Frames(frames)) => {
+                    let next = self.process(node, cell).map(|process| process.machine.position().next());
+                    if frames.first().is_some_and(|(first, _)| Some(*first) > next) {
+                        self.ask(node, cell, Purpose::GetSnapshot, LogRequest::GetSnapshot);
+                    }
                     for (position, bytes) in frames {
                         self.follow(node, cell, position, &bytes);
                     }
@@ -193,9 +199,33 @@ impl World {
                     self.tell(node, cell, OwnershipInput::Last(EngineAnswer { last, reported }));
                     self.read_on(node, cell, last);
                 }
+                (Purpose::GetSnapshot, LogAnswer::Snapshot(snapshot)) => self.restore(node, cell, snapshot),
+                (Purpose::PutSnapshot(position), LogAnswer::Done) => self.trim(node, cell, position),
+                (Purpose::Trim, LogAnswer::Done) => {}
                 (purpose, answer) => unreachable!("{answer:?} for {purpose:?}"),
             }
         }
+    }
+
+    /// Begins anew with a snapshot: the frames before it are gone.
+    fn restore(&mut self, node: usize, cell: usize, snapshot: Option<LogSnapshot>) {
+        let at = self.process(node, cell).map(|process| process.machine.position());
+        if let Some(snapshot) = snapshot.filter(|snapshot| Some(snapshot.position) > at) {
+            self.nodes[node].disks[cell] = Disk::from_snapshot(&snapshot);
+            self.end(node, cell);
+        }
+    }
+
+    pub(super) fn put_snapshot(&mut self, node: usize, cell: usize) {
+        let snapshot = self.nodes[node].disks[cell].snapshot();
+        self.ask(node, cell, Purpose::PutSnapshot(snapshot.position), LogRequest::PutSnapshot(snapshot));
+    }
+
+    /// A snapshot is kept: the frames before the one that was kept before it are needless.
+    fn trim(&mut self, node: usize, cell: usize, position: Position) {
+        let kept = self.snapshots[cell];
+        self.snapshots[cell] = kept.max(position);
+        self.ask(node, cell, Purpose::Trim, LogRequest::Trim(kept));
     }
 
     pub(super) fn read_on(&mut self, node: usize, cell: usize, end: Position) {

@@ -40,6 +40,7 @@ const SEEDS: u64 = 300;
 enum Fault {
     Crash,
     Reboot,
+    Wipe,
     Stop,
     Hang,
     Cut,
@@ -54,9 +55,10 @@ enum Fault {
     Drain,
 }
 
-const FAULTS: [Fault; 14] = [
+const FAULTS: [Fault; 15] = [
     Fault::Crash,
     Fault::Reboot,
+    Fault::Wipe,
     Fault::Stop,
     Fault::Hang,
     Fault::Cut,
@@ -113,6 +115,7 @@ fn begin(world: &mut World, fault: Fault) -> u64 {
     match fault {
         Fault::Crash => world.crash(node, until - world.now),
         Fault::Reboot => world.reboot(node, until - world.now),
+        Fault::Wipe => world.wipe(node, until - world.now),
         Fault::Stop => world.stop(node, until),
         Fault::Hang => world.hang(node, until),
         Fault::Cut => world.engine.links[node].cut_until = until,

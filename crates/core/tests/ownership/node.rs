@@ -6,7 +6,7 @@ use homing_core::persistence::ownership::{
     AppendId, AppendKind, CellNode, CellOwnership, Claim, Fitness, OwnershipInput, OwnershipOutput, Position,
     Role, SeenKind, Start, Timing,
 };
-use homing_core::persistence::replicated_log::LogRequestNumber;
+use homing_core::persistence::replicated_log::{LogRequestNumber, LogSnapshot};
 use homing_core::time::Instant;
 
 /// What outlives a process.
@@ -27,6 +27,32 @@ impl Disk {
             SeenKind::Claim(claim) => (self.claim, self.is_released) = (Some(claim), false),
             SeenKind::Release => self.is_released = true,
             SeenKind::Other => {}
+        }
+    }
+
+    /// Returns a snapshot of it.
+    pub fn snapshot(&self) -> LogSnapshot {
+        // The Claim as a frame, so that there is one form of it.
+        let kind = self.claim.map_or(AppendKind::Release, AppendKind::Claim);
+        let (released, none) = (u64::from(self.is_released), Vec::new());
+        let frame =
+            Frame { cell: 0, epoch: 0, writer: released, predecessor: self.digest, kind, messages: none };
+        LogSnapshot { position: self.position, state: frame.bytes() }
+    }
+
+    /// Returns the disk of a node that has a snapshot and nothing else.
+    pub fn from_snapshot(snapshot: &LogSnapshot) -> Disk {
+        let frame = Frame::read(&snapshot.state);
+        let claim = match frame.kind {
+            AppendKind::Claim(claim) => Some(claim),
+            _ => None,
+        };
+        Disk {
+            position: snapshot.position,
+            digest: frame.predecessor,
+            claim,
+            is_released: frame.writer == 1,
+            crashes: Vec::new(),
         }
     }
 
@@ -52,6 +78,9 @@ pub enum Purpose {
     ReadNext(AppendId, Position),
     Follow,
     Last,
+    GetSnapshot,
+    PutSnapshot(Position),
+    Trim,
 }
 
 pub struct Process {

@@ -7,7 +7,7 @@ use super::oracle::Oracle;
 use super::rng::Rng;
 use super::schedule::Schedule;
 use homing_core::persistence::ownership::{
-    AppendKind, CellNode, Fitness, OwnershipInput, Progress, Role, Timing,
+    AppendKind, CellNode, Fitness, OwnershipInput, Position, Progress, Role, Timing,
 };
 use homing_core::persistence::replicated_log::LogRequestNumber;
 use homing_core::time::Instant;
@@ -32,6 +32,8 @@ pub struct World {
     messages: MessageNumber,
     /// The cells with an alarm.
     pub alarms: Vec<bool>,
+    /// The newest snapshot of each cell that is certain to be kept.
+    pub(super) snapshots: Vec<Position>,
 }
 
 pub struct Node {
@@ -39,10 +41,11 @@ pub struct Node {
     rate: u64,
     offset: u64,
     boot: u64,
+    directory: u64,
     pub(super) stopped_until: u64,
     hangs_until: u64,
     pub(super) disk_full_until: u64,
-    disks: Vec<Disk>,
+    pub(super) disks: Vec<Disk>,
     pub(super) processes: Vec<Option<Process>>,
 }
 
@@ -102,6 +105,7 @@ impl World {
                 rate: rng.between(900, 1100),
                 offset: rng.between(0, 1_000_000),
                 boot: rng.next(),
+                directory: rng.next(),
                 stopped_until: 0,
                 hangs_until: 0,
                 disk_full_until: 0,
@@ -120,6 +124,7 @@ impl World {
             processes: 0,
             messages: 0,
             alarms: vec![false; cells],
+            snapshots: vec![Position(1); cells],
         };
         for node in 0..NODES {
             for cell in 0..cells {
@@ -189,7 +194,7 @@ impl World {
             cell: cell as u16,
             node: node as u16,
             nodes: NODES as u16,
-            directory: node as u64 + 1,
+            directory: of.directory,
             boot: of.boot,
         };
         let process = Process::new(me, self.processes, &mut of.disks[cell], self.now, now);
@@ -261,9 +266,12 @@ impl World {
         }
         let disk = &mut of.disks[cell];
         unapplied.into_iter().for_each(|(position, digest, kind)| disk.apply(position, digest, kind));
+        let (position, follows) = (process.machine.position(), process.is_following());
         if self.now % 5000 < TICK {
-            let position = process.machine.position();
             self.engine.write_row(node, cell, position);
+        }
+        if self.now % 8000 < TICK && follows && self.rng.percent(30) {
+            self.put_snapshot(node, cell);
         }
     }
 
@@ -368,6 +376,13 @@ impl World {
         self.crash(node, down);
     }
 
+    /// A node ends, and begins with nothing.
+    pub fn wipe(&mut self, node: usize, down: u64) {
+        self.reboot(node, down);
+        self.nodes[node].directory = self.rng.next();
+        self.nodes[node].disks.fill(Disk::default());
+    }
+
     pub fn stop(&mut self, node: usize, until: u64) {
         self.nodes[node].stopped_until = until;
     }
@@ -398,11 +413,18 @@ impl World {
         (0..NODES).find(now_holds)
     }
 
-    /// Lets the calm last as long as a fail-over may take. Then each cell has an owner.
+    /// Lets the calm last as long as a fail-over may take. Then each cell has an owner, and each
+    /// node has its log.
     pub fn calm(&mut self) {
         self.run_until(self.now + FAIL_OVER);
         for cell in 0..self.cells {
             assert!(self.owner(cell).is_some(), "cell {cell} has no owner after {FAIL_OVER} ms of calm");
+            let end = self.engine.end(cell).0;
+            for node in &self.nodes {
+                let position =
+                    node.processes[cell].as_ref().map_or(0, |process| process.machine.position().0);
+                assert!(position + 10 > end, "a node has {position} of {end} frames after the calm");
+            }
         }
     }
 
