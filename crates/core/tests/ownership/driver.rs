@@ -221,11 +221,14 @@ impl World {
         self.ask(node, cell, Purpose::PutSnapshot(snapshot.position), LogRequest::PutSnapshot(snapshot));
     }
 
-    /// A snapshot is kept: the frames before the one that was kept before it are needless.
+    /// A snapshot is kept. If it is newer than the one that was certain before, the frames before
+    /// that one are needless.
     fn trim(&mut self, node: usize, cell: usize, position: Position) {
         let kept = self.snapshots[cell];
-        self.snapshots[cell] = kept.max(position);
-        self.ask(node, cell, Purpose::Trim, LogRequest::Trim(kept));
+        if position > kept {
+            self.snapshots[cell] = position;
+            self.ask(node, cell, Purpose::Trim, LogRequest::Trim(kept));
+        }
     }
 
     pub(super) fn read_on(&mut self, node: usize, cell: usize, end: Position) {

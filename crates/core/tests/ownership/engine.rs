@@ -9,7 +9,7 @@
 //! | an engine that takes appends and decides nothing | [`Engine::stall`] |
 //! | a server that lags behind for direct reads | [`Engine::lag`] |
 //! | a full log | [`Engine::fill`] |
-//! | frames that were stored, and are gone | [`Engine::lose`] |
+//! | frames that were stored, and are gone or changed | [`Engine::lose`], [`Engine::change`] |
 //! | a node that is cut off | [`Link::cut_until`] |
 
 use super::rng::Rng;
@@ -202,6 +202,11 @@ impl Engine {
         log.frames.truncate(log.frames.len().saturating_sub(frames));
         log.proposed.clear();
         log.shown = log.shown.map(|shown| shown.min(log.frames.len()));
+    }
+
+    /// Breaks it in another way: a frame is another one.
+    pub fn change(&mut self, cell: usize, position: Position, frame: Bytes) {
+        self.cells[cell].frames[position.0 as usize - 1] = frame;
     }
 
     // Requests.

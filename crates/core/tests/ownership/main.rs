@@ -26,6 +26,8 @@ mod schedule;
 mod world;
 
 use engine::Engine;
+use frame::Frame;
+use homing_core::persistence::ownership::Position;
 use homing_core::persistence::replicated_log::{LogRequestNumber, ReplicatedLog};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -219,17 +221,40 @@ fn lost_frames_stop_the_cell() {
         }
         let mut world = World::new(seed, 1);
         world.calm();
-        let frames = world.rng.between(1, 5) as usize;
-        // A standby that lags has less than the owner, and could take the loss for the end.
-        let server = world.rng.below(3) as usize;
-        world.engine.lag(server, world.now + 20_000);
-        let at = world.now + world.rng.between(5000, 10_000);
-        world.run_until(at);
+        // One standby has all that is left, and could take the loss for the end. The rows say more.
+        let owner = world.owner(0).expect("the calm has checked it");
+        let cut = world.rng.between(5000, 10_000);
+        world.engine.links[(owner + 1) % NODES].cut_until = world.now + cut;
+        let left = world.engine.end(0);
+        world.run_until(world.now + cut);
         let claims = world.oracle.claims();
-        world.engine.lose(0, frames);
+        world.engine.lose(0, (world.engine.end(0).0 - left.0) as usize);
         world.run_until(world.now + 40_000);
         assert_eq!(world.oracle.claims(), claims, "a claim over a loss");
         assert!(world.alarms[0], "no alarm after frames were lost");
+        assert!(!world.is_anybody_serving(0), "somebody serves after an alarm");
+    });
+}
+
+/// The engine changes a frame before a standby reads it. The chain of digests shows it.
+#[test]
+fn a_changed_frame_stops_the_cell() {
+    each_seed(|seed| {
+        if seed % 10 != 0 {
+            return;
+        }
+        let mut world = World::new(seed, 1);
+        world.calm();
+        let owner = world.owner(0).expect("the calm has checked it");
+        world.engine.links[(owner + 1) % NODES].cut_until = world.now + 3000;
+        let seen = world.engine.end(0);
+        world.run_until(world.now + 2500);
+        let changed = Position(world.rng.between(seen.0 + 1, world.engine.end(0).0 - 1));
+        let mut frame = Frame::read(world.engine.frame(0, changed));
+        frame.messages.push(0);
+        world.engine.change(0, changed, frame.bytes());
+        world.run_until(world.now + 5000);
+        assert!(world.alarms[0], "no alarm after a frame was changed");
         assert!(!world.is_anybody_serving(0), "somebody serves after an alarm");
     });
 }
