@@ -7,15 +7,19 @@
 //! |---|---|
 //! | `letter` | stored dead letters |
 //! | `records` | the changes, the batches in which they are committed, and what a start recovers |
+//! | `replicated_log` | the requests of a cluster's node to its log, and the answers |
 //! | `rows` | one value for each row of the store; dropping it records the end of the row |
 //! | `open_batch` | the records of one open batch |
 //! | `transactions` | the transactions of one open batch, and this shard's parts of others |
 //! | `unread_drops` | the rows of dropped messages until their topics were read |
+//! | `ownership` | who owns a cell of a cluster |
 //! | `write_buffer` | the records of one shard since its last batch, and their commits |
 
 pub mod letter;
 mod open_batch;
+pub mod ownership;
 pub mod records;
+pub mod replicated_log;
 pub mod rows;
 mod transactions;
 mod unread_drops;

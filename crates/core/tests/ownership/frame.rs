@@ -1,0 +1,74 @@
+//! Frames as the simulation writes them: what ownership and the oracle need, as numbers.
+
+use bytes::Bytes;
+use homing_core::persistence::ownership::{AppendKind, ChainLink, Claim, Position, SeenKind};
+use std::time::Duration;
+
+/// A number of a message of a client.
+pub type MessageNumber = u64;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub cell: u64,
+    pub epoch: u64,
+    /// The process that wrote it.
+    pub writer: u64,
+    /// The digest of the frame before.
+    pub predecessor: u64,
+    pub kind: AppendKind,
+    pub messages: Vec<MessageNumber>,
+}
+
+impl Frame {
+    pub fn bytes(&self) -> Bytes {
+        let (kind, claim) = match self.kind {
+            AppendKind::Claim(claim) => (1, Some(claim)),
+            AppendKind::Group => (2, None),
+            AppendKind::Beat => (3, None),
+            AppendKind::Release => (4, None),
+        };
+        let mut numbers = vec![self.cell, self.epoch, self.writer, self.predecessor, kind];
+        if let Some(Claim { node, directory, boot, epoch, lease }) = claim {
+            numbers.extend([u64::from(node), directory, boot, epoch, lease.as_millis() as u64]);
+        }
+        numbers.extend(&self.messages);
+        numbers.into_iter().flat_map(u64::to_le_bytes).collect::<Vec<u8>>().into()
+    }
+
+    pub fn read(bytes: &[u8]) -> Frame {
+        let mut numbers = bytes.chunks(8).map(|chunk| u64::from_le_bytes(chunk.try_into().expect("8 bytes")));
+        let mut next = || numbers.next().expect("a number");
+        let [cell, epoch, writer, predecessor] = [next(), next(), next(), next()];
+        let kind = match next() {
+            1 => AppendKind::Claim(Claim {
+                node: next() as u16,
+                directory: next(),
+                boot: next(),
+                epoch: next(),
+                lease: Duration::from_millis(next()),
+            }),
+            2 => AppendKind::Group,
+            3 => AppendKind::Beat,
+            _ => AppendKind::Release,
+        };
+        Frame { cell, epoch, writer, predecessor, kind, messages: numbers.collect() }
+    }
+
+    /// Returns what it says about its place in a log.
+    pub fn link(&self, log: u64, position: Position) -> ChainLink {
+        let (cell, predecessor) = (self.cell as u16, u128::from(self.predecessor));
+        ChainLink { log, cell, epoch: self.epoch, position, predecessor, kind: self.seen() }
+    }
+
+    pub fn seen(&self) -> SeenKind {
+        SeenKind::from(self.kind)
+    }
+}
+
+/// The digest of a frame: FNV-1a over its numbers.
+pub fn digest(bytes: &[u8]) -> u64 {
+    let number = |chunk: &[u8]| u64::from_le_bytes(chunk.try_into().expect("8 bytes"));
+    bytes.chunks(8).fold(0xCBF2_9CE4_8422_2325, |digest, chunk| {
+        (digest ^ number(chunk)).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(29)
+    })
+}
