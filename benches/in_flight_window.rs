@@ -78,7 +78,7 @@ fn push(window: &mut InFlight, message: &Message, qos: QoS) -> PacketId {
         share: None,
         stored: None,
     };
-    window.push(Instant::ZERO, delivery, Instant::NEVER).packet_id()
+    window.push(Instant::ZERO, delivery, Instant::NEVER).transmission.packet_id()
 }
 
 fn messages(c: &mut Criterion) {

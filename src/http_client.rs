@@ -1,5 +1,5 @@
-//! The connections to an HTTP service that the configuration names, such as the one that decides
-//! about logins: HTTP/1.1 with keep-alive, over TCP or TLS.
+//! The connections to a configured HTTP service, such as the service for logins. They use HTTP/1.1
+//! with keep-alive, over TCP or TLS.
 //!
 //! hyper does the protocol. The few connections are kept here, because a pool of hyper-util brings
 //! redirects, HTTP/2 and a dozen crates that nobody needs for one service.

@@ -42,11 +42,11 @@
 //!
 //! - A `ConnectionActor` ([`broker::connection`]) owns the socket of one client. Its inputs are the
 //!   readiness of the socket and the orders of its shard.
-//! - A `ShardActor` ([`broker::shard_actor`]) owns the shard of one thread. Its messages are accepted
-//!   sockets (`Adopt`), the peer batch of another shard (`PeerTurn`), the keys of a bucket that
-//!   ended (`ExpiredDeadlines`), and the position of the store (`StoredUpTo`).
-//! - The `ExpiryActor` ([`expiry::actor`]) owns the buckets of all deadlines. Its messages are the new
-//!   deadlines of one turn (`Register`) and the tick of its `Ticker`.
+//! - A `ShardActor` ([`broker::shard_actor`]) owns the shard of one thread. Its messages are
+//!   accepted sockets (`Adopt`), the peer batch of another shard (`PeerTurn`), the keys of a bucket
+//!   that ended (`ExpiredDeadlines`), and the position of the store (`StoredUpTo`).
+//! - The `ExpiryActor` ([`expiry::actor`]) owns the buckets of all deadlines. Its messages are the
+//!   new deadlines of one turn (`Register`) and the tick of its `Ticker`.
 //!
 //! # Threads
 //!

@@ -1,5 +1,5 @@
-//! What to do about a problem of a running broker, one sentence or more for each. Both the problems
-//! of the pages and the findings of `homing doctor` say it.
+//! The advice about each problem of a running broker. The pages and `homing doctor` show the same
+//! sentences.
 
 pub(super) use crate::finding::SLOW_DISK;
 

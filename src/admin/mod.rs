@@ -21,7 +21,7 @@
 //! | `recent` | the last two minutes of a few figures, and the last hour and day of others |
 //! | `terms` | the settings that a reload changes |
 //! | `advice` | what to do about a problem |
-//! | [`store_state`] | the state of the store, and the bounds from which on an operator should look |
+//! | [`store_state`] | the state of the store, and its bounds for a warning |
 //! | `state` | the state of the interface, and its view of the broker |
 //! | `cookies`, `browser_login` | the cookies, and the login of a request |
 //! | `login_failures` | which logins are refused, because too many failed |
@@ -38,7 +38,7 @@
 //! | `publish` | messages that a program publishes |
 //! | `trace_commands` | the beginning and the end of traces |
 //! | `timeline::collector`, `recent::sampler` | the tasks that fill the timeline and the figures |
-//! | `caller_seats` | how many live streams and publishing requests may be under way, for each credential |
+//! | `caller_seats` | the live streams and publishing requests of each credential |
 //! | `event_stream` | the answer of a stream of server-sent events |
 //! | `pages`, `routes` | the pages for people, and the answers for programs |
 //! | `middleware` | what surrounds every request |

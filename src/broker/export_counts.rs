@@ -1,4 +1,4 @@
-//! The counters of the export by OTLP. The thread that exports writes them; metrics, problems and
+//! The counters of the export by OTLP. The export thread writes the counters. Metrics, problems and
 //! checks read them.
 
 use crate::config::OtlpSignal;

@@ -29,7 +29,7 @@
 //! | expiry | one | an actix arbiter with a timer: the expiry actor |
 //! | `homing-main` | one | supervisor and acceptors |
 //! | `homing-store`, `homing-read` | one each, with a store | [`crate::store::writer`] |
-//! | `homing-view` | one at a time, with a store | looks of operators at it ([`crate::store::view`]) |
+//! | `homing-view` | one at a time, with a store | looks of operators ([`crate::store::view`]) |
 //! | `homing-shake-N` | `runtime.handshake_threads`, if a listener needs them | handshakes |
 //! | `homing-auth-N` | `auth.workers`, with passwords or tokens | their checks (`authenticator`) |
 //! | `homing-http` | one, with `auth.http_url` | the requests of the `authenticator` by HTTP |

@@ -289,11 +289,6 @@ impl BrokerStatistics {
         self.shared.budget.most()
     }
 
-    /// Adds the bytes that this thread charged and released to the account of the broker.
-    pub fn report_charges(&self) {
-        self.shared.budget.report();
-    }
-
     /// Sets the counters of the store, once its threads have started.
     pub fn set_store(&self, statistics: Arc<StoreStatistics>) {
         let _ = self.store.set(statistics);

@@ -7,8 +7,8 @@
 //! and what is lost is counted ([`crate::broker::export_counts`]).
 //!
 //! The messages of the protocol come from the crate `opentelemetry-proto`. The SDK of OpenTelemetry
-//! is not used: it has no instrument for histograms that are counted elsewhere, it would need a
-//! second list of the metrics, and what its queues drop is not known.
+//! is not used. The SDK has no instrument for histograms that are counted elsewhere, needs a second
+//! list of the metrics, and does not count the records that its queues drop.
 //!
 //! | file | concern |
 //! |---|---|

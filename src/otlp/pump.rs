@@ -195,7 +195,7 @@ pub(super) async fn pump<Q: Queue>(
     }
 }
 
-/// Sends one request that is not repeated: the next one says more.
+/// Sends one request, without a retry: the next request has newer figures.
 pub(super) async fn send_once(
     (signal, records): (OtlpSignal, u64),
     request: &impl Message,

@@ -54,7 +54,7 @@ impl ConnectionDriver for ShardDriver {
             let progress = shard.take_in(now, id, bytes, &mut self.io());
             // Parts of packets alone do not wake the flusher, which reports them otherwise.
             if shard.unreported_partial() > PARTIAL_GROWTH {
-                self.account(shard);
+                shard.report_memory();
             }
             progress
         })

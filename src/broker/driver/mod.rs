@@ -305,7 +305,7 @@ impl ShardDriver {
         let mut shard = self.shard.borrow_mut();
         let now = clock::now();
         let has_work = shard.turn(now, &mut self.io());
-        self.account(&mut shard);
+        shard.report_memory();
         has_work
     }
 
@@ -329,12 +329,6 @@ impl ShardDriver {
             answers: &self.answers,
             tick_late: self.tick_late.get(),
         }
-    }
-
-    /// Adds the bytes that this thread charged and released to the broker's account.
-    fn account(&self, shard: &mut Shard) {
-        shard.report_partial();
-        self.statistics.report_charges();
     }
 
     /// Does the shard's housekeeping, and arranges the next one after `every`.

@@ -1,5 +1,5 @@
-//! The bounded records of events, drops and refusals. A shard writes them, the driver reports them,
-//! and operators read them.
+//! The bounded records of events, drops and refusals: written by a shard, reported by the driver,
+//! read by operators.
 //!
 //! | file | concern |
 //! |---|---|

@@ -1,6 +1,5 @@
-//! Decides which clients may connect, on which terms, and which topics they may use. The shard asks
-//! these types and carries the decisions out. They know no session and no connection but by their
-//! identifiers.
+//! The rules for clients: their logins, their terms and their topics. The shard asks these types
+//! and carries the decisions out. They know sessions and connections only by their identifiers.
 //!
 //! | file | concern |
 //! |---|---|
@@ -12,7 +11,7 @@
 //! | `flapping` | bans of clients that connect too often |
 //! | [`debts`] | what clients that left owe to their rates |
 //! | [`acl_files`] | the rules of all ACL files, and the source of a client's rules |
-//! | [`access_rules`] | the topics that clients may write and read, and what a session knows of it |
+//! | [`access_rules`] | the topics that a client may write and read |
 
 pub mod access_rules;
 pub mod acl_files;

@@ -29,10 +29,10 @@ use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::sync::Arc;
 
-pub(crate) use crate::durability::publication::{Target, merge};
 pub(crate) use crate::shard::delivery::fans::MatchExtent;
 pub use crate::shard::delivery::operator_publish::NotPublished;
 pub(crate) use crate::shard::delivery::own_publications::OwnProgress;
+pub(crate) use crate::shard::delivery::target::{Target, merge};
 
 /// One shard, borrowed to carry out a command at one time.
 #[derive(Debug)]

@@ -117,17 +117,6 @@ impl Core {
         !access.are_on() || sessions.at_mut(session.0).is_none_or(at)
     }
 
-    /// Begins the batch in which the dead letters of this turn are published, even if nothing else
-    /// is recorded in it. Returns true if there is a store and such a letter. An acknowledgement
-    /// that depends on a dead letter waits for that batch.
-    pub(crate) fn begin_for_dead_letters(&self) -> bool {
-        let has_letters = self.durability.is_on() && !self.dead_letters.is_empty();
-        if has_letters {
-            self.durability.begin();
-        }
-        has_letters
-    }
-
     /// Returns the client identifier of a publisher if messages keep it. The messages of one
     /// connection share the value.
     #[inline(never)]

@@ -113,7 +113,7 @@ pub enum Input<'a> {
     /// kernel has, a 5.0 client is reported or disconnected. With the socket's view of the bytes
     /// that were written to it.
     AcknowledgementDue(ConnectionId, SocketView),
-    /// The time of delayed messages has come. They are published in as many turns as that takes.
+    /// The time of delayed messages has come. To publish all may take several turns.
     DelayedDue,
     /// Delayed messages were read from the store. Messages of other shards are among them.
     Delayed(DelayedRequest, Vec<StoredDelayed>),

@@ -22,8 +22,8 @@
 //! | a portion | `delivery/fan_out`, [`clients::deadlines`] |
 //! | one batch of a peer | `delivery/inbound` |
 //! | the doors for operators | `view`, `control` |
-//! | what follows: `Shard` | `clients/follow_up`, `clients/leave`, `clients/wills`, `turn/commits`, |
-//! | | `rules/access_change`, `delivery/own_messages`, `features/hold` |
+//! | what follows: `Shard` | `clients/follow_up`, `clients/leave`, `clients/wills`, |
+//! | | `turn/commits`, `rules/access_change`, `delivery/own_messages`, `features/hold` |
 //! | middle: `Routes` | `subscriptions/routes`, `delivery/receivers`, `share`, |
 //! | | `features/orphaned_queues/settling` |
 //! | lowest: `Core` | `core`, `clients/client`, `delivery/deliver`, `observe/notes` |
@@ -48,11 +48,16 @@
 //! | [`features`] | what could be left out | delayed messages, orphaned queues |
 //! | [`observe`] | reports about clients | figures, traces |
 //!
-//! Owners that know no other part of the shard are modules below it: [`crate::login`] (terms of
-//! listeners, rules about topics), [`crate::events`] (drops and refusals by client),
-//! [`crate::peers`] (items, unanswered batches, peer barriers), [`crate::durability`] (what waits
-//! for a commit), [`crate::letters`], `routing::router` (who is subscribed to what) and
-//! [`crate::routing::retained_order`]. What all shards share is [`crate::shared`].
+//! Some owners know no other part of the shard, and are modules below it:
+//!
+//! - [`crate::login`]: terms of listeners, rules about topics
+//! - [`crate::events`]: drops and refusals by client
+//! - [`crate::peers`]: items, unanswered batches, peer barriers
+//! - [`crate::durability`]: gates that open with a commit
+//! - [`crate::letters`]: dead letters
+//! - `routing::router`: the subscribers of a topic
+//! - [`crate::routing::retained_order`]: the order between subscriptions and retained messages
+//! - [`crate::shared`]: the state of all shards together
 //!
 //! Beside the rooms are the inputs, [`settings`] and their change (`reconfigure`), and `admission`
 //! (is there memory and disk for a change?).

@@ -83,7 +83,7 @@ pub(super) fn fixed_header(
         // 5.0 [MQTT-3.2.2-15]
         return Err(DecodeError::PacketTooLarge { length: total, maximum: max_packet_size });
     }
-    let shortest = size == primitive::variable_byte_integer_len(remaining);
+    let shortest = size == primitive::variable_byte_integer_len(remaining as usize);
     Ok(Some(FixedHeader { first, packet_type, header, total: total as usize, shortest }))
 }
 

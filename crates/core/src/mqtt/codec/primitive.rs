@@ -89,7 +89,7 @@ impl<'a> ByteReader<'a> {
         let (value, size) =
             variable_byte_integer(self.rest, field)?.ok_or(DecodeError::Truncated { field })?;
         // 5.0 [MQTT-1.5.5-1]
-        if size != variable_byte_integer_len(value) {
+        if size != variable_byte_integer_len(value as usize) {
             return Err(DecodeError::VariableByteIntegerNotShortest { field });
         }
         self.take(size, field)?;
@@ -235,7 +235,7 @@ fn long_variable_byte_integer(
 
 /// Returns the number of bytes that `value` takes, which is at most [`VARIABLE_BYTE_INTEGER_MAX`].
 #[inline]
-pub(super) const fn variable_byte_integer_len(value: u32) -> usize {
+pub(super) const fn variable_byte_integer_len(value: usize) -> usize {
     match value {
         0..=127 => 1,
         128..=16_383 => 2,
@@ -256,7 +256,7 @@ pub(super) fn put_variable_byte_integer(out: &mut Vec<u8>, value: u32) {
 }
 
 fn variable_byte_integer_bytes(value: u32) -> ([u8; 4], usize) {
-    let length = variable_byte_integer_len(value);
+    let length = variable_byte_integer_len(value as usize);
     let bytes = std::array::from_fn(|index| {
         let more = if index + 1 < length { 0x80 } else { 0 };
         (value >> (7 * index)) as u8 & 0x7F | more

@@ -128,7 +128,7 @@ impl PublishHead<'_> {
     #[inline]
     pub fn packet_len(&self, version: ProtocolVersion, payload_len: usize) -> usize {
         let remaining = self.body_len(version) + payload_len;
-        1 + length_of_length(remaining) + remaining
+        1 + primitive::variable_byte_integer_len(remaining) + remaining
     }
 
     /// True if the whole packet is longer than `maximum` bytes. Costs an addition and a comparison
@@ -151,7 +151,7 @@ impl PublishHead<'_> {
         let body = self.body_len(version);
         let remaining = body + payload_len;
         debug_assert!(remaining <= VARIABLE_BYTE_INTEGER_MAX as usize);
-        out.reserve(1 + length_of_length(remaining) + body);
+        out.reserve(1 + primitive::variable_byte_integer_len(remaining) + body);
 
         let flags = u8::from(self.dup) << 3 | self.qos.bits() << 1 | u8::from(self.retain);
         out.push(PacketType::Publish.first_byte() | flags);
@@ -194,7 +194,7 @@ impl PublishHead<'_> {
             return common;
         }
         let properties = self.properties_len();
-        common + length_of_length(properties) + properties
+        common + primitive::variable_byte_integer_len(properties) + properties
     }
 
     #[inline]
@@ -202,14 +202,9 @@ impl PublishHead<'_> {
         let alias = if self.topic_alias.is_some() { 3 } else { 0 };
         let expiry = if self.message_expiry.is_some() { 5 } else { 0 };
         let ids = self.subscription_ids.iter();
-        let ids = ids.map(|&id| 1 + primitive::variable_byte_integer_len(id)).sum::<usize>();
+        let ids = ids.map(|&id| 1 + primitive::variable_byte_integer_len(id as usize)).sum::<usize>();
         alias + expiry + ids + self.forwarded.len()
     }
-}
-
-#[inline]
-fn length_of_length(length: usize) -> usize {
-    primitive::variable_byte_integer_len(u32::try_from(length).unwrap_or(u32::MAX))
 }
 
 /// Appends a PUBLISH after a check of its bounds.

@@ -1,7 +1,7 @@
 //! The packets of the in-flight window: a PUBLISH, or the PUBREL that follows it at QoS 2.
 
 use crate::mqtt::codec::AckKind;
-use crate::mqtt::packet::{PacketId, ReasonCode};
+use crate::mqtt::packet::ReasonCode;
 use crate::persistence::records::Flight;
 use crate::persistence::rows::Entry;
 use crate::session::drops::{DropReason, Dropped, Sent};
@@ -26,11 +26,6 @@ pub struct Unacked {
 }
 
 impl Unacked {
-    /// Returns the Packet Identifier.
-    pub fn packet_id(&self) -> PacketId {
-        self.transmission.packet_id()
-    }
-
     /// Returns the place in the window, for the store.
     pub fn flight(&self) -> Flight {
         let transmissions = self.transmission.own_transmissions();
@@ -67,7 +62,7 @@ impl Unacked {
     /// Sends the packet again on a live 3.x connection.
     pub fn resend(&mut self, now: Instant, wire: &mut Wire, policy: &RedeliveryPolicy) {
         // 3.1.1 [MQTT-3.3.1-1]
-        let sending = Sending { dup: true, ..self.delivery.sending(Some(self.packet_id())) };
+        let sending = Sending { dup: true, ..self.delivery.sending(Some(self.transmission.packet_id())) };
         // 3.x clients announce no Maximum Packet Size, so the packet fits as before.
         let _ = wire.put_publish(now, &self.delivery.message, sending);
         self.transmission.resent();
@@ -111,7 +106,7 @@ impl Release {
     fn put(&mut self, now: Instant, wire: &mut Wire, policy: &RedeliveryPolicy) {
         // The PUBREC is recorded before it is answered.
         wire.wait_for(self.stored.as_deref());
-        wire.put_acknowledgement(AckKind::Pubrel, self.packet_id(), ReasonCode::SUCCESS);
+        wire.put_acknowledgement(AckKind::Pubrel, self.transmission.packet_id(), ReasonCode::SUCCESS);
         let sent = &mut self.transmission;
         sent.written(policy.due(now, sent.attempts, wire), wire);
     }
@@ -120,11 +115,6 @@ impl Release {
     pub fn resend(&mut self, now: Instant, wire: &mut Wire, policy: &RedeliveryPolicy) {
         self.transmission.resent();
         self.put(now, wire, policy);
-    }
-
-    /// Returns the Packet Identifier.
-    pub fn packet_id(&self) -> PacketId {
-        self.transmission.packet_id()
     }
 }
 

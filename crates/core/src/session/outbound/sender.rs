@@ -90,7 +90,7 @@ impl Sender {
             // it to another message, which the client would discard as a repetition.
             wire.wait_for(unacked.delivery.stored.as_deref());
         }
-        unacked.packet_id()
+        unacked.transmission.packet_id()
     }
 
     /// Records the end offset of the packet that was written for the newest message.
@@ -313,7 +313,7 @@ impl Sender {
         // 3.1.1 and 5.0 [MQTT-3.3.1-1]; a packet that never left the broker is sent for the first
         // time.
         let dup = p.transmission.transmissions > 0;
-        let sending = Sending { dup, ..p.delivery.sending(Some(p.packet_id())) };
+        let sending = Sending { dup, ..p.delivery.sending(Some(p.transmission.packet_id())) };
         if p.delivery.qos == QoS::ExactlyOnce {
             // The identifier may wait for its commit since an earlier connection.
             wire.wait_for(p.delivery.stored.as_deref());
@@ -346,7 +346,7 @@ impl Sender {
         }
         let due = self.redelivery.first_due(now, &delivery.message, wire);
         let p = self.window.or_create().push(now, delivery, due);
-        let id = p.packet_id();
+        let id = p.transmission.packet_id();
         p.record_place();
         if p.delivery.qos == QoS::ExactlyOnce {
             // The identifier is recorded before the client sees it.

@@ -361,7 +361,7 @@ impl InFlight {
     /// Handles a PUBREC for which no QoS 2 PUBLISH waits.
     #[cold]
     fn receive_again(&mut self, now: Instant, id: PacketId) -> Received {
-        if self.releases.iter().any(|r| r.packet_id() == id) {
+        if self.releases.iter().any(|r| r.transmission.packet_id() == id) {
             return Received::Again;
         }
         let Some((number, stored)) = self.withheld.receive(id) else { return Received::Unknown };
@@ -406,7 +406,9 @@ impl InFlight {
                 Some(AckKind::Puback)
             }
             Some(at) => (at < self.sent).then_some(AckKind::Pubrec),
-            None => self.releases.iter().any(|r| r.packet_id() == id).then_some(AckKind::Pubcomp),
+            None => {
+                self.releases.iter().any(|r| r.transmission.packet_id() == id).then_some(AckKind::Pubcomp)
+            }
         }
     }
 
@@ -473,12 +475,12 @@ impl InFlight {
     /// Returns the PUBREL with this identifier.
     pub fn release_mut(&mut self, id: PacketId) -> Option<&mut Release> {
         // The newest is the usual case: its PUBREC came just now.
-        self.releases.iter_mut().rev().find(|r| r.packet_id() == id)
+        self.releases.iter_mut().rev().find(|r| r.transmission.packet_id() == id)
     }
 
     /// Handles a PUBCOMP: finishes a QoS 2 message. Returns true if there was one.
     pub fn complete(&mut self, id: PacketId) -> bool {
-        let Some(at) = self.releases.iter().position(|r| r.packet_id() == id) else {
+        let Some(at) = self.releases.iter().position(|r| r.transmission.packet_id() == id) else {
             self.withheld.free(id);
             return self.free_forfeited(id).is_some();
         };
@@ -603,8 +605,8 @@ impl InFlight {
     }
 
     fn is_used(&self, id: PacketId) -> bool {
-        self.publishes.iter().any(|p| p.packet_id() == id)
-            || self.releases.iter().any(|r| r.packet_id() == id)
+        self.publishes.iter().any(|p| p.transmission.packet_id() == id)
+            || self.releases.iter().any(|r| r.transmission.packet_id() == id)
     }
 }
 

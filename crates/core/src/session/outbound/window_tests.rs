@@ -18,7 +18,7 @@ fn push(w: &mut InFlight, qos: QoS) -> PacketId {
         share: None,
         stored: None,
     };
-    w.push(Instant::ZERO, delivery, Instant::NEVER).packet_id()
+    w.push(Instant::ZERO, delivery, Instant::NEVER).transmission.packet_id()
 }
 
 /// Sends and acknowledges messages until every identifier had its turn. None has one of `in_use`.
@@ -53,7 +53,7 @@ fn acknowledgements_in_any_order_find_their_message() {
     let mut w = InFlight::NEW;
     let ids: Vec<_> = (0..100).map(|_| push(&mut w, QoS::AtLeastOnce)).collect();
     for id in ids.iter().rev().step_by(2).chain(ids.iter().step_by(2)) {
-        assert_eq!(w.acknowledge(*id).map(|p| p.packet_id()), Some(*id));
+        assert_eq!(w.acknowledge(*id).map(|p| p.transmission.packet_id()), Some(*id));
         assert!(w.acknowledge(*id).is_none());
     }
     assert!(w.is_empty());
@@ -81,7 +81,7 @@ fn carried_over_pubrels_hold_no_quota_and_publishes_only_once_sent() {
     assert!(matches!(w.receive(Instant::ZERO, ids[0]), Received::Release { .. }));
     w.begin_connection();
     assert_eq!(w.quota_used(), 0);
-    assert_eq!(w.first_unsent().map(|p| p.packet_id()), Some(ids[1]));
+    assert_eq!(w.first_unsent().map(|p| p.transmission.packet_id()), Some(ids[1]));
     w.mark_sent();
     assert_eq!(w.quota_used(), 1);
     // An answer to one that was sent only on the earlier connection takes no quota either.
@@ -141,7 +141,7 @@ fn pubrec_turns_a_withheld_identifier_into_a_pubrel_that_stays_until_pubcomp() {
     assert_eq!(w.awaited(dropped), Some(AckKind::Pubcomp));
     w.begin_connection();
     // In the order of their PUBRECs.
-    assert_eq!(w.releases().map(|r| r.packet_id()).collect::<Vec<_>>(), [other, dropped]);
+    assert_eq!(w.releases().map(|r| r.transmission.packet_id()).collect::<Vec<_>>(), [other, dropped]);
     assert_comes_round_without(&mut w, &[dropped, other]);
     assert!(w.complete(dropped) && w.complete(other));
     assert!(!w.pop_release());

@@ -134,40 +134,13 @@ impl<'a> ConnectRequest<'a> {
         if wire.is_traced() || shard.core.tracer.is_on() {
             shard.core.recorder().add_connect(now, id, client_id);
         }
-        let AcceptedLogin { user, rules, ends, proof } = match connect::check(connect, &negotiated.bounds)
-            .and_then(|()| listener.check_version(connect.version))
-            .and_then(|()| shard.bans.check_client(now, id, client_id, &mut shard.core))
-            .and_then(|is_done| match is_done {
-                true => self.authenticate(&mut shard.core),
-                false => Ok(LoginVerdict::Later),
-            }) {
-            Ok(LoginVerdict::Accepted(accepted)) => accepted,
-            Ok(LoginVerdict::Challenged) => return Flow::Challenged,
-            Ok(LoginVerdict::Pending) => return Flow::Wait,
-            Ok(LoginVerdict::Later) => {
-                shard.work.read_later(now, id, &mut shard.core.connections);
-                return Flow::Wait;
-            }
-            Err(refusal) => return self.refuse(client_id, None, &refusal, &mut shard.core),
+        let login = match self.log_in(client_id, &listener, &negotiated, shard) {
+            Ok(login) => login,
+            Err(flow) => return flow,
         };
         let existing = self.find_client(client_id, shard);
-        let admitted = shard
-            .bans
-            .check_user(now, client_id, user.as_deref(), &mut shard.core)
-            .and_then(|()| self.check_client_id(&listener, user.as_deref(), &shard.core))
-            .and_then(|()| {
-                self.check_will(client_id, &listener, (user.as_deref(), rules.as_ref()), &mut shard.core)
-            })
-            .and_then(|()| mounted::check_client(id, existing, &shard.core))
-            .and_then(|()| self.check_owner(existing, user.as_deref(), &mut shard.core))
-            .and_then(|ownership| {
-                self.admit(&negotiated, client_id, existing, &mut shard.core)?;
-                Ok(ownership)
-            });
-        match (admitted, existing) {
-            (Ok(Ownership::Adopts), Some(session)) => note_adopted(session, user.as_deref(), &mut shard.core),
-            (Ok(_), _) => {}
-            (Err(refusal), _) => return self.refuse(client_id, user.as_deref(), &refusal, &mut shard.core),
+        if let Err(refusal) = self.check_session(client_id, &listener, &negotiated, &login, existing, shard) {
+            return self.refuse(client_id, login.user.as_deref(), &refusal, &mut shard.core);
         }
         // A session of this client may have ended in a batch that is not committed yet. A CONNACK
         // without Session Present promises that this session is gone, so CONNACK waits for that
@@ -179,10 +152,69 @@ impl<'a> ConnectRequest<'a> {
         if was_stored && resumed.is_none() {
             shard.core.gate_until_commit(id);
         }
+        let AcceptedLogin { user, rules, ends, proof } = login;
         self.grant(session_id, resumed, (user, rules, ends), shard);
         let terms = ConnackTerms { assigned: assigned.as_deref(), present: resumed.is_some(), proof };
         self.establish(session_id, &negotiated, &terms, shard);
         Flow::Continue
+    }
+
+    /// Checks the packet, and authenticates the client.
+    ///
+    /// # Errors
+    /// The flow of a CONNECT that is refused or has to wait.
+    fn log_in(
+        &self,
+        client_id: &str,
+        listener: &ListenerTerms,
+        negotiated: &Negotiated,
+        shard: &mut Shard,
+    ) -> Result<AcceptedLogin, Flow> {
+        let ConnectRequest { now, connection: id, connect, .. } = *self;
+        let verdict = connect::check(connect, &negotiated.bounds)
+            .and_then(|()| listener.check_version(connect.version))
+            .and_then(|()| shard.bans.check_client(now, id, client_id, &mut shard.core))
+            .and_then(|is_done| match is_done {
+                true => self.authenticate(&mut shard.core),
+                false => Ok(LoginVerdict::Later),
+            });
+        match verdict {
+            Ok(LoginVerdict::Accepted(login)) => Ok(login),
+            Ok(LoginVerdict::Challenged) => Err(Flow::Challenged),
+            Ok(LoginVerdict::Pending) => Err(Flow::Wait),
+            Ok(LoginVerdict::Later) => {
+                shard.work.read_later(now, id, &mut shard.core.connections);
+                Err(Flow::Wait)
+            }
+            Err(refusal) => Err(self.refuse(client_id, None, &refusal, &mut shard.core)),
+        }
+    }
+
+    /// Checks that an authenticated client may have the session `existing`, or a new one.
+    ///
+    /// # Errors
+    /// The refusal.
+    fn check_session(
+        &self,
+        client_id: &str,
+        listener: &Arc<ListenerTerms>,
+        negotiated: &Negotiated,
+        login: &AcceptedLogin,
+        existing: Option<SessionId>,
+        shard: &mut Shard,
+    ) -> Result<(), ConnectRefusal> {
+        let ConnectRequest { now, connection: id, .. } = *self;
+        let (user, core) = (login.user.as_deref(), &mut shard.core);
+        shard.bans.check_user(now, client_id, user, core)?;
+        self.check_client_id(listener, user, core)?;
+        self.check_will(client_id, listener, (user, login.rules.as_ref()), core)?;
+        mounted::check_client(id, existing, core)?;
+        let ownership = self.check_owner(existing, user, core)?;
+        self.admit(negotiated, client_id, existing, core)?;
+        if let (Ownership::Adopts, Some(session)) = (ownership, existing) {
+            note_adopted(session, user, core);
+        }
+        Ok(())
     }
 
     /// Gives the session its user and rules, and the connection the end of its credentials. The

@@ -446,7 +446,9 @@ impl Connection {
     }
 
     /// Registers the due time of the first unacknowledged packet of `sender`. Nearly every call
-    /// ends at the first test, because the registered deadline is early enough.
+    /// ends at the first test, because the registered deadline is early enough for the newest
+    /// packets. If the redelivery policy depends on the topic, another new packet may be due before
+    /// the newest one.
     #[inline]
     pub(crate) fn register_retransmit(
         &mut self,
@@ -456,7 +458,8 @@ impl Connection {
         interval: Duration,
         effects: &mut Effects,
     ) {
-        if !self.deadline_covers_newest(sender, interval) {
+        let differs = sender.redelivery().differ_by_topic();
+        if differs || !self.retransmit.covers(sender.window.newest_due(), interval) {
             self.register_first_due(now, id, sender, interval, effects);
         }
     }
@@ -484,15 +487,6 @@ impl Connection {
         // A tick resends a limited number of packets, so some may be overdue here. Overdue packets
         // wait for the next tick, because an immediate deadline would resend all of them at once.
         self.register(DeadlineKind::Retransmit, id, deadline.max(now), interval, effects);
-    }
-
-    /// Returns true if the registered `Retransmit` deadline is early enough for the newest packets
-    /// of `sender`. Then nothing has to be registered after a send. Nearly always true. Always
-    /// false if the redelivery policy depends on the topic, because another new packet may then be
-    /// due before the newest one.
-    #[inline]
-    fn deadline_covers_newest(&self, sender: &Sender, interval: Duration) -> bool {
-        !sender.redelivery().differ_by_topic() && self.retransmit.covers(sender.window.newest_due(), interval)
     }
 
     /// Returns the time at which a silent client is disconnected. A client that stops in the midst

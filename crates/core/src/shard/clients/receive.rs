@@ -123,14 +123,16 @@ impl Shard {
     }
 
     /// Returns the growth of this shard's partial packets, in bytes, since
-    /// [`Self::report_partial`], of the pot that has grown more. May be negative.
+    /// [`Self::report_memory`], of the pot that has grown more. May be negative.
     pub fn unreported_partial(&self) -> i64 {
         self.core.connections.most_unreported_partial()
     }
 
-    /// Adds the growth of this shard's partial packets to the total of all shards.
-    pub fn report_partial(&mut self) {
+    /// Adds the bytes that this thread charged and released, and the growth of this shard's partial
+    /// packets, to the totals of all shards.
+    pub fn report_memory(&mut self) {
         self.core.connections.report_partial(&self.core.shared.partial);
+        self.core.shared.budget.report();
     }
 }
 

@@ -1,6 +1,6 @@
 //! The delivery of a message to a session: the message is sent, queued, held or dropped.
 
-use crate::durability::publication::{Framed, Publication, Target};
+use crate::durability::publication::{Framed, Publication};
 use crate::mqtt::charge::{Budget, Charge};
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
@@ -17,6 +17,7 @@ use crate::shard::clients::connection::Connection;
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::session_entry::{HELD, HeldMessage, SessionEntry};
 use crate::shard::core::Core;
+use crate::shard::delivery::target::Target;
 use crate::shard::settings::ShardSettings;
 use crate::shard::turn::effects::Effects;
 use crate::shard::turn::glob_steps;

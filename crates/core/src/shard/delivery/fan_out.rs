@@ -37,13 +37,14 @@
 //! before. Each delivery is checked by the rules that hold now, so the client gets the message only
 //! if they allow it.
 
-use crate::durability::publication::{Publication, Routed, merge};
+use crate::durability::publication::{Publication, Routed};
 use crate::routing::subscription_tree::Subscriber;
 use crate::shard::Shard;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{Fan, Fans, OwnPublication, PublicationOrigin};
 use crate::shard::delivery::own_publications::publisher;
 use crate::shard::delivery::receivers::forward;
+use crate::shard::delivery::target::merge;
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 

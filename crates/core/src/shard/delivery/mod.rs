@@ -10,3 +10,4 @@ pub(crate) mod own_messages;
 pub(crate) mod own_publications;
 pub(crate) mod publish;
 pub(crate) mod receivers;
+pub(crate) mod target;

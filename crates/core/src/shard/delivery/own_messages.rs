@@ -8,6 +8,7 @@ use crate::session::drops::{DropReason, Dropped};
 use crate::session::trace_steps::{StepKind, cut};
 use crate::shard::Shard;
 use crate::shard::admission::Change;
+use crate::shard::core::Core;
 use crate::shard::delivery::own_publications::OwnProgress;
 use crate::shard::features::letter_keeping;
 use crate::time::Instant;
@@ -18,6 +19,19 @@ impl Shard {
     pub fn announce(&mut self, now: Instant, topic: &str, payload: &[u8]) {
         let mut publication = Publication::new(own_parts(topic, payload), None, self.core.here);
         self.fans.route_own(now, &mut publication, None, &mut self.routes, &mut self.core);
+    }
+}
+
+impl Core {
+    /// Begins the batch in which the dead letters of this turn are published, even if nothing else
+    /// is recorded in it. Returns true if there is a store and such a letter. An acknowledgement
+    /// that depends on a dead letter waits for that batch.
+    pub(crate) fn begin_for_dead_letters(&self) -> bool {
+        let has_letters = self.durability.is_on() && !self.dead_letters.is_empty();
+        if has_letters {
+            self.durability.begin();
+        }
+        has_letters
     }
 }
 

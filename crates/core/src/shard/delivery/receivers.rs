@@ -1,12 +1,13 @@
 //! From a publication to its receivers: the sessions of this shard, the peers, and one member of
 //! each shared group.
 
-use crate::durability::publication::{Publication, Routed, Target, merge};
+use crate::durability::publication::{Publication, Routed};
 use crate::mqtt::outcome::Outcome;
 use crate::peers::peer_batch::{Item, ReportTo};
 use crate::routing::subscription_tree::{Matches, ShardSet};
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent};
+use crate::shard::delivery::target::{Target, merge};
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 

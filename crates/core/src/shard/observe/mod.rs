@@ -12,12 +12,12 @@
 //!
 //! # What happens, and who records it
 //!
-//! - An `Occurrence` happens to a client. Its consumers are the counts, the log, the event topics, the
-//!   timeline, the last-disconnect records and the traces.
+//! - An `Occurrence` happens to a client. Its consumers are the counts, the log, the event topics,
+//!   the timeline, the last-disconnect records and the traces.
 //! - A `Dropped` is a message that its receiver will not get. Its consumers are the counts,
 //!   objectives, `recent_drops`, the events of the client, the dead letters and the traces.
-//! - A `Refusal` is a request of a client that the shard refused. Its consumers are the counts, the last
-//!   refusals and, once in ten seconds for each client, an occurrence.
+//! - A `Refusal` is a request of a client that the shard refused. Its consumers are the counts, the
+//!   last refusals and, once in ten seconds for each client, an occurrence.
 //! - A `TraceStep` happens to a traced message or packet. Its consumers are the traces.
 //!
 //! The types are four because their costs and bounds differ. An occurrence is always made and

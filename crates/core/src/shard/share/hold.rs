@@ -1,6 +1,6 @@
 //! Shared messages that are held under the queue policy `hold`.
 
-use crate::durability::publication::{Publication, Target};
+use crate::durability::publication::Publication;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::peers::peer_batch::{Offered, Readers, ReportTo, SharedMessage};
@@ -9,6 +9,7 @@ use crate::routing::subscription_tree::{GroupId, ShardSet};
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::queue::QueuePolicy;
 use crate::shard::core::Core;
+use crate::shard::delivery::target::Target;
 use crate::shard::share::offer::{DENIED, SharedDelivery, chosen, send_share};
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;

@@ -1,6 +1,6 @@
 //! The choice of a member, and the offer of a message to it.
 
-use crate::durability::publication::{Publication, Target};
+use crate::durability::publication::Publication;
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
@@ -11,6 +11,7 @@ use crate::session::policy::SendPolicy;
 use crate::shard::clients::connections::Connections;
 use crate::shard::clients::sessions::Sessions;
 use crate::shard::core::Core;
+use crate::shard::delivery::target::Target;
 use crate::shard::subscriptions::routes::Routes;
 use crate::time::Instant;
 use std::sync::Arc;

@@ -21,8 +21,8 @@
 //!       of a transaction must not reach the store before the batch that lists it.
 //!    5. Write each dirty connection once, until the budget of the turn is used up. Do 3 and 4
 //!       again with what the writes led to.
-//!    6. Register deadlines, ask the authenticator, read connections that are about to be taken over,
-//!       resume paused connections, answer operators.
+//!    6. Register deadlines, ask the authenticator, read connections that are about to be taken
+//!       over, resume paused connections, answer operators.
 
 use crate::durability::read_requests::{DelayedRequest, PageRequest};
 use crate::events::client_events::{ClientEvent, DisconnectCause};
