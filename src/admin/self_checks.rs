@@ -198,7 +198,7 @@ fn export(counts: &ExportCounts) -> Finding {
 }
 
 fn deadlines(late: Duration) -> Finding {
-    let text = format!("99 % were found within {} ms since the start", late.as_millis());
+    let text = format!("99 % were found within {} since the start", seconds(late));
     match late > SLOW {
         false => Finding::ok(Check::Deadlines, text),
         true => Finding::warn(Check::Deadlines, text).advise(advice::LATE_DEADLINES),
@@ -226,7 +226,7 @@ fn commits(store: StoreState) -> Finding {
             .advise(advice::STORE_BEHIND);
     }
     let took = store.commit_p99;
-    let text = format!("99 % took {} ms at most since the start", took.as_millis());
+    let text = format!("99 % took {} at most since the start", seconds(took));
     match took > SLOW {
         false => Finding::ok(Check::Commits, text),
         true => Finding::warn(Check::Commits, text).advise(advice::SLOW_DISK),
@@ -234,7 +234,7 @@ fn commits(store: StoreState) -> Finding {
 }
 
 fn syncs(p99: Duration) -> Finding {
-    let text = format!("99 % took {} ms at most since the start", p99.as_millis());
+    let text = format!("99 % took {} at most since the start", seconds(p99));
     match p99 > SLOW_SYNC {
         false => Finding::ok(Check::Sync, text),
         true => {

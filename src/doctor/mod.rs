@@ -3,7 +3,7 @@
 //!
 //! The command changes nothing. If no broker runs, all TCP addresses are bound together for a
 //! moment. With `store.durability = "commit"` it also writes a file of 36 KiB into the data
-//! directory, and deletes it.
+//! directory, and deletes it; not while a thread of a running broker hangs.
 //!
 //! - `directory`: the data directory: its owner, its file system, its room, the time of a sync.
 //! - [`copy`]: the folder for a copy of the store.
@@ -21,6 +21,8 @@ mod machine;
 mod running;
 
 use crate::config::{Config, ConfigRefusal};
+#[cfg(feature = "admin")]
+use crate::finding::Severity;
 use crate::finding::{Check, Finding};
 use std::path::{Path, PathBuf};
 
@@ -53,9 +55,21 @@ pub fn check(broker: &CheckedBroker<'_>) -> Vec<Finding> {
     findings.extend(broker.ignored.iter().map(|ignored| Finding::warn(Check::Configuration, ignored)));
     findings.extend(machine::findings(config));
     let is_in_use = broker.data.as_deref().is_some_and(directory::is_in_use);
+    #[cfg(feature = "admin")]
+    let asked = running::ask(broker.socket.as_deref(), is_in_use);
+    // A thread that hangs may wait for the disk. To write there would hang the doctor, too, and
+    // such a process cannot even be killed.
+    #[cfg(feature = "admin")]
+    let disk_may_hang =
+        asked.findings.iter().any(|found| found.check == Check::Threads && found.severity == Severity::Fail);
+    #[cfg(not(feature = "admin"))]
+    let disk_may_hang = false;
     match &broker.data {
         Some(data) => {
-            findings.extend(directory::findings(config, data));
+            findings.extend(match disk_may_hang {
+                true => directory::findings_in_use(config, data),
+                false => directory::findings(config, data),
+            });
             findings.extend(copy::finding(config, data));
         }
         None => findings.push(without_store()),
@@ -63,7 +77,6 @@ pub fn check(broker: &CheckedBroker<'_>) -> Vec<Finding> {
     findings.extend(files::findings(config));
     #[cfg(feature = "admin")]
     {
-        let asked = running::ask(broker.socket.as_deref(), is_in_use);
         // A broker without a store holds no lock, and has its ports all the same.
         findings.extend(listeners::findings(broker, is_in_use || asked.answers));
         findings.extend(asked.findings);

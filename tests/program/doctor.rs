@@ -2,8 +2,10 @@
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
@@ -85,6 +87,36 @@ fn nothing_is_found_on_a_sound_host() {
     assert_eq!(sound.troubles(), (Some(0), Vec::new()));
     let left: Vec<_> = fs::read_dir(sound.folder.join("data")).expect("a folder").collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// A thread that hangs may wait for the disk: a doctor that wrote there would hang as long.
+#[test]
+fn the_disk_is_left_alone_while_a_thread_of_the_broker_hangs() {
+    let run = DoctorRun::new("hung");
+    let socket = run.path("broker");
+    let run = run.set(&format!("admin.socket={socket}"));
+    let broker = UnixListener::bind(socket).expect("a short path");
+    thread::spawn(move || {
+        for mut asker in broker.incoming().flatten() {
+            let lines = BufReader::new(asker.try_clone().expect("a socket")).lines();
+            drop(lines.map_while(Result::ok).find(String::is_empty));
+            let overview = format!(
+                r#"{{"version": "{}", "late_threads": ["homing-store"]}}"#,
+                env!("CARGO_PKG_VERSION")
+            );
+            let length = overview.len();
+            drop(write!(
+                asker,
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{overview}"
+            ));
+        }
+    });
+    let (code, lines) = run.troubles();
+    assert!(lines.iter().any(|line| line.starts_with("fail  threads")), "{lines:#?}");
+    assert_eq!(code, Some(1));
+    let said = run.command().output().expect("the binary was built").stdout;
+    let said = String::from_utf8(said).expect("text");
+    assert!(said.contains("owner ") && !said.contains("there is none yet"), "{said}");
 }
 
 #[test]

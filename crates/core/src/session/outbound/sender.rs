@@ -73,6 +73,8 @@ impl Sender {
     /// Moves a new message into the window, and records it if the session is stored, which is the
     /// case if it has a `row`. The caller writes the packet now. Returns its Packet Identifier.
     /// Only if [`Self::is_clear`].
+    // A call costs 27 instructions a message.
+    #[inline]
     pub fn begin(
         &mut self,
         now: Instant,
