@@ -102,7 +102,7 @@ fn ready(admin: SocketAddr) -> (u16, Vec<String>) {
 /// Stops these threads of a broker, which /readyz has to name, and no others.
 fn names_and_forgets(names: &[&str]) {
     let pki = Pki::new();
-    let (process, admin) = serve(&pki);
+    let (mut process, admin) = serve(&pki);
     until("a ready broker", || (ready(admin) == (200, Vec::new())).then_some(()));
     let stopped: Vec<_> = names.iter().map(|name| StoppedThread::stop(thread_of(&process, name))).collect();
     let began = now();
@@ -113,6 +113,11 @@ fn names_and_forgets(names: &[&str]) {
     assert!(took < Duration::from_secs(5), "{took:?}");
     drop(stopped);
     until("a ready broker again", || (ready(admin).0 == 200).then_some(()));
+    // Nobody looks while the thread that looks hangs.
+    if !names.contains(&"homing-admin") {
+        process.line("event=broker.thread_hangs thread=").expect("a line when they hang");
+        process.line("event=broker.thread_works_again thread=").expect("a line when they work");
+    }
 }
 
 /// The shard cannot look at its clients, and cannot take new settings either.

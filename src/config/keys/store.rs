@@ -81,8 +81,8 @@ section! {
         ship_to: String = String::new(),
             ValueType::Path.or("off", "no copy"),
             elsewhere: "Litestream `replicas`";
-        /// The time between two looks for changes to copy. `homing store replay --follow` looks
-        /// four times as often.
+        /// The longest time between two looks for changes to copy. From 1 MiB of changes on there
+        /// are up to four in this time. `homing store replay --follow` looks four times.
         ship_interval: Duration = Duration::from_secs(1),
             ValueType::Duration(millis(100), seconds(30)).only(),
             why: "The loss of a machine costs one second at most, and an idle disk sleeps.";

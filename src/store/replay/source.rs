@@ -18,6 +18,17 @@ pub(super) struct Source {
     position: u64,
     digest: Digest,
     file: Option<Reading>,
+    /// The end of the file that was read last, where it may have grown.
+    end: Option<Place>,
+}
+
+/// A place in a file, behind its first frames.
+#[derive(Debug)]
+struct Place {
+    first: u64,
+    offset: u64,
+    position: u64,
+    digest: Option<Digest>,
 }
 
 /// A file that is being read.
@@ -45,7 +56,7 @@ impl Source {
     /// Begins behind what a database has.
     pub(super) fn behind(folder: PathBuf, log: u64, applied: Applied) -> Source {
         let Applied { position, digest, .. } = applied;
-        Source { folder, log, position, digest, file: None }
+        Source { folder, log, position, digest, file: None, end: None }
     }
 
     /// Returns the next frame; `None` if there is none yet. After an error the call can be made
@@ -56,8 +67,9 @@ impl Source {
     pub(super) fn next(&mut self) -> Result<Option<Frame>, ReplayError> {
         let next = self.try_next();
         if !matches!(next, Ok(Some(_))) {
-            // The next call sees the files as they are then.
-            self.file = None;
+            // The next call sees the files as they are then. At the end of a file it goes on there:
+            // a file has up to 64 MiB of frames, and the next frame names the one before.
+            self.end = self.file.take().filter(|_| next.is_ok()).map(|file| file.place());
         }
         next
     }
@@ -82,16 +94,18 @@ impl Source {
     }
 
     /// Opens the file with the next position; `None` if there is none yet.
-    fn open_next(&self) -> Result<Option<Reading>, ReplayError> {
+    fn open_next(&mut self) -> Result<Option<Reading>, ReplayError> {
+        // A file that was deleted since is not needed any more.
+        if let Some(file) = self.end.take().and_then(|end| Reading::open(&self.folder, end).ok()) {
+            return Ok(Some(file));
+        }
         let contents = contents_of(&self.folder)?;
         let wanted = self.position + 1;
         let Some(first) = contents.file_with(wanted) else {
             return contents.file_behind(wanted).map_or(Ok(None), |next| Err(self.missing(next)));
         };
-        let path = self.folder.join(names::frames(first));
-        let file = File::open(&path).map_err(|error| ReplayError::Folder(path.clone(), error))?;
-        let (frames, position) = (FrameFile::new(file, 0), first.saturating_sub(1));
-        Ok(Some(Reading { first, path, frames, position, digest: None }))
+        let begin = Place { first, offset: 0, position: first.saturating_sub(1), digest: None };
+        Reading::open(&self.folder, begin).map(Some)
     }
 
     /// Looks behind the last frame of a file. Returns true if there may be a next frame now.
@@ -134,6 +148,21 @@ impl Source {
 }
 
 impl Reading {
+    fn open(folder: &Path, from: Place) -> Result<Reading, ReplayError> {
+        let Place { first, offset, position, digest } = from;
+        let path = folder.join(names::frames(first));
+        match File::open(&path) {
+            Ok(file) => Ok(Reading { first, path, frames: FrameFile::new(file, offset), position, digest }),
+            Err(error) => Err(ReplayError::Folder(path, error)),
+        }
+    }
+
+    /// Returns the place behind the last frame that was read.
+    fn place(&self) -> Place {
+        let Reading { first, position, digest, .. } = *self;
+        Place { first, offset: self.frames.offset(), position, digest }
+    }
+
     /// Returns the frame behind this position; `None` if the file has no whole frame more.
     fn next(&mut self, log: u64, position: u64, digest: Digest) -> Result<Option<Frame>, ReplayError> {
         loop {

@@ -191,7 +191,11 @@ fn a_place_that_is_taken_is_refused() {
 
 /// Reads a copy to its end. Returns the positions, and the error.
 fn read(generation: &Path, applied: Applied) -> (Vec<u64>, Option<String>) {
-    let mut source = Source::behind(generation.to_owned(), applied.id.unwrap(), applied);
+    go_on(&mut Source::behind(generation.to_owned(), applied.id.unwrap(), applied))
+}
+
+/// Reads what a copy has more by now.
+fn go_on(source: &mut Source) -> (Vec<u64>, Option<String>) {
     let mut positions = Vec::new();
     loop {
         match source.next() {
@@ -234,6 +238,27 @@ fn a_cut_is_no_error_and_each_flipped_bit_is_found_or_takes_only_the_last_frame(
         assert!(all.starts_with(&found), "byte {at}");
         assert!(error.is_some() || found.len() + 1 >= all.len() || broken_is_padding(&bytes, &starts, at));
     }
+}
+
+#[test]
+fn a_look_at_a_file_that_has_grown_reads_only_what_is_new() {
+    let copied = Copied::new();
+    let (applied, _) = mark_of(&copied.generation().join(names::base(copied.base()))).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join(copied.frames().file_name().unwrap());
+    let mut bytes = fs::read(copied.frames()).unwrap();
+    let (all, _) = read(&copied.generation(), applied);
+    let mut source = Source::behind(place.path().to_owned(), applied.id.unwrap(), applied);
+    let cut = bytes.len() - 20;
+    fs::write(&path, &bytes[..cut]).unwrap();
+    assert_eq!(go_on(&mut source), (all[..all.len() - 1].to_vec(), None));
+    // Whoever read the first frame again would refuse it.
+    bytes[8..200].fill(0);
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(go_on(&mut source), (all[all.len() - 1..].to_vec(), None));
+    assert_eq!(go_on(&mut source), (vec![], None));
+    fs::remove_file(&path).unwrap();
+    assert_eq!(go_on(&mut source), (vec![], None), "a file that is not needed any more");
 }
 
 /// Returns true if no frame has this byte.

@@ -30,6 +30,9 @@ use std::thread::Builder;
 use std::time::Duration;
 use tracing::warn;
 
+/// Bytes of frames that are shipped after a quarter of the interval already. So a copy is as near
+/// under load as the interval says, and a disk has at most four syncs an interval for that.
+const MANY: u64 = 1 << 20;
 /// The most bytes of the log that are kept for the copy.
 pub const MOST_KEPT: u64 = 1 << 30;
 /// The time that a stop waits for the last frames to be shipped. A thread that hangs in a write
@@ -43,7 +46,7 @@ pub const LATE: Duration = Duration::from_secs(60);
 pub struct ShipOptions {
     /// The folder, which must be there.
     pub to: PathBuf,
-    /// The time between two looks at the log.
+    /// The longest time between two looks at the log, while the folder can be used.
     pub interval: Duration,
 }
 
@@ -70,7 +73,7 @@ impl ShipOptions {
 pub struct Shipping {
     folder: PathBuf,
     state: Mutex<State>,
-    /// Somebody waits for the other thread's end, or for a stop.
+    /// Somebody waits for the other thread's end, for frames, or for a stop.
     wake: Condvar,
     is_stopping: AtomicBool,
 }
@@ -90,6 +93,13 @@ struct State {
     complete_at: Instant,
     given_up: u64,
     has_ended: bool,
+}
+
+impl State {
+    /// Returns the bytes of synced frames that the folder does not have.
+    fn behind(&self) -> u64 {
+        self.written.saturating_sub(self.shipped)
+    }
 }
 
 /// The part of the log that is kept for the copy.
@@ -150,7 +160,12 @@ impl Shipping {
     /// start.
     pub(super) fn synced(&self, position: u64, written: u64) {
         let mut state = self.lock();
+        let had_many = state.behind() >= MANY;
         (state.synced, state.written) = (position, written);
+        // The thread looks by itself before it waits.
+        if !had_many && state.behind() >= MANY {
+            self.wake.notify_all();
+        }
     }
 
     /// Returns the position up to which the log may free its files, if the database has everything
@@ -195,7 +210,7 @@ impl Shipping {
         ShipFigures {
             position: state.position,
             lag: if is_complete { Duration::ZERO } else { now.since(state.complete_at) },
-            lag_bytes: if is_complete { 0 } else { state.written.saturating_sub(state.shipped) },
+            lag_bytes: if is_complete { 0 } else { state.behind() },
             given_up: state.given_up,
             is_behind,
         }
@@ -217,9 +232,9 @@ impl Shipping {
         self.is_stopping.load(Ordering::Relaxed)
     }
 
-    /// Waits for `pause`, or until a stop.
-    fn wait(&self, pause: Duration) {
-        let is_on = |_: &mut State| !self.is_stopping();
+    /// Waits for `pause`, or until the folder lacks this many bytes, or until a stop.
+    fn wait(&self, pause: Duration, many: u64) {
+        let is_on = |state: &mut State| !self.is_stopping() && state.behind() < many;
         drop(self.wake.wait_timeout_while(self.lock(), pause, is_on));
     }
 

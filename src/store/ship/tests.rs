@@ -333,6 +333,21 @@ fn the_bounds_of_the_log_are_reported_with_and_without_a_copy() {
 }
 
 #[test]
+fn many_bytes_end_a_wait_and_fewer_do_not() {
+    let shipping = Arc::new(Shipping::new(PathBuf::new(), 0));
+    let of_thread = Arc::clone(&shipping);
+    let began = clock::now();
+    let thread = std::thread::spawn(move || of_thread.wait(DEADLINE, MANY));
+    shipping.synced(1, MANY - 1);
+    assert!(!thread.is_finished());
+    shipping.synced(2, MANY);
+    thread.join().unwrap();
+    // They were there before the wait.
+    shipping.wait(DEADLINE, MANY);
+    assert!(clock::now().since(began) < DEADLINE);
+}
+
+#[test]
 fn the_log_keeps_what_is_not_shipped_until_it_is_given_up() {
     let shipping = Shipping::new(PathBuf::from("/backup"), 5);
     assert_eq!(shipping.may_free(9), 0, "the thread does not know yet where it goes on");

@@ -2,7 +2,7 @@
 
 use super::base::{self, BaseCopy, Making};
 use super::generation::Generation;
-use super::{ShipOptions, Shipping};
+use super::{MANY, ShipOptions, Shipping};
 use crate::clock;
 use crate::scheduling;
 use crate::store::log::tail::{Gone, LogTail};
@@ -41,7 +41,10 @@ pub(super) fn run(options: ShipOptions, data: PathBuf, log: u64, shipping: &Arc<
     let mut ship = Ship { options, data, log, shipping: Arc::clone(shipping), line, obstacle };
     let mut pause = Duration::ZERO;
     loop {
-        shipping.wait(pause);
+        // A folder that cannot be used is left alone for the whole pause.
+        let many = if ship.line.is_some() { MANY } else { u64::MAX };
+        shipping.wait(pause / 4, u64::MAX);
+        shipping.wait(3 * pause / 4, many);
         let is_last = shipping.is_stopping();
         pause = ship.pass_within(pause);
         if is_last {
