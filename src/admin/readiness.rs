@@ -13,6 +13,7 @@ use actix_web::web::Data;
 use serde::Serialize;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
+use tracing::{info, warn};
 use utoipa::ToSchema;
 
 /// Time without a sign of life from which a thread hangs. With [`ASKS`], a probe reports the thread
@@ -128,15 +129,33 @@ pub(super) fn late_threads(observer: &Observer, now: Instant) -> Vec<LateThread>
     observer.statistics().pulses().late(now, SILENT)
 }
 
-/// Asks the threads for signs of life once a second, until the interface stops.
+/// Asks the threads for signs of life once a second, until the interface stops. Logs a thread once
+/// when it hangs, and once when it works again.
 pub(super) async fn ask_threads(state: Data<AdminState>) {
-    let pulses = state.started_observer().await.statistics().pulses();
+    let observer = state.started_observer().await;
     let mut ticks = tokio::time::interval(ASKS);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut hanging = Vec::new();
     loop {
         ticks.tick().await;
-        pulses.ask(clock::now());
+        let now = clock::now();
+        observer.statistics().pulses().ask(now);
+        hanging = log_changes(hanging, late_threads(observer, now));
     }
+}
+
+/// Logs the threads that are late since the last look, and those that are not any more. Returns the
+/// former.
+fn log_changes(before: Vec<LateThread>, late: Vec<LateThread>) -> Vec<LateThread> {
+    let is_in = |threads: &[LateThread], one: &LateThread| threads.iter().any(|other| other.name == one.name);
+    for thread in late.iter().filter(|thread| !is_in(&before, thread)) {
+        let for_ms = u64::try_from(thread.since.as_millis()).unwrap_or(u64::MAX);
+        warn!(event = "broker.thread_hangs", thread = %thread.name, for_ms, "a thread gives no sign of life");
+    }
+    for thread in before.iter().filter(|thread| !is_in(&late, thread)) {
+        info!(event = "broker.thread_works_again", thread = %thread.name, "the thread works again");
+    }
+    late
 }
 
 impl StoreCheck {
