@@ -31,7 +31,7 @@ use homing::session::policy::{ConnectPolicy, SessionPolicy, SubscriptionPolicy};
 use homing::session::redelivery_policy::RedeliveryPolicy;
 use homing::session::trace_steps::{TraceStep, TraceSteps};
 use homing::shard::clients::connection::Leaves;
-use homing::shard::clients::deadlines::{DeadlineAction, OverdueConnection};
+use homing::shard::clients::deadlines::{DeadlineAction, IdleConnection};
 use homing::shard::randomness::Randomness;
 use homing::shard::settings::OWN_DELAYED;
 use homing::shard::turn::STEPS_PER_TURN;
@@ -404,15 +404,15 @@ impl MemoryDriver {
                 self.read(link);
                 let Link { on_the_way, ref unread, ref received, .. } = self.links[link];
                 let unsent = on_the_way.map_or(0, |bytes| bytes + received.len());
-                let view = SocketView { unsent, unread: unread.len(), ..SocketView::default() };
+                let view = SocketView { unsent, arrived: unread.len(), ..SocketView::default() };
                 self.shards[shard].input(self.now, Input::AcknowledgementDue(id, view));
             }
             Some(DeadlineAction::Disconnect(id)) => {
                 let Some(link) = self.link_of(shard, id) else { return };
-                match OverdueConnection::check(self.now, id, &mut self.shards[shard]) {
-                    OverdueConnection::Abandon => self.gone(link),
-                    OverdueConnection::Paused => self.resume(shard, id),
-                    OverdueConnection::NotYet | OverdueConnection::Disconnected => {}
+                match IdleConnection::check(self.now, id, &mut self.shards[shard]) {
+                    IdleConnection::Abandon => self.gone(link),
+                    IdleConnection::Paused => self.resume(shard, id),
+                    IdleConnection::NotYet | IdleConnection::Disconnected => {}
                 }
             }
             None => {}

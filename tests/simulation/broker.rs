@@ -26,7 +26,7 @@ use homing::session::outbox::Outbox;
 use homing::session::subscriptions::FilterCause;
 use homing::session::trace_steps::TraceSteps;
 use homing::shard::clients::connection::Leaves;
-use homing::shard::clients::deadlines::{DeadlineAction, OverdueConnection};
+use homing::shard::clients::deadlines::{DeadlineAction, IdleConnection};
 use homing::shard::randomness::Randomness;
 use homing::shard::settings::OWN_DELAYED;
 use homing::shard::turn::io::{EventMessages, Io, Written};
@@ -702,8 +702,8 @@ impl World {
             self.take_in(shard, id, socket, &bytes);
         }
         let s = &self.sockets[socket];
-        let view = SocketView { unsent: s.send_queue.len(), unread: s.up.len(), ..SocketView::default() };
-        if view.unread > 0 || self.nodes[shard].core.connection(id).has_unsearched() {
+        let view = SocketView { unsent: s.send_queue.len(), arrived: s.up.len(), ..SocketView::default() };
+        if view.arrived > 0 || self.nodes[shard].core.connection(id).has_unsearched() {
             self.sockets[socket].put_off = self.now;
         }
         self.nodes[shard].core.input(now, Input::AcknowledgementDue(id, view));
@@ -726,12 +726,12 @@ impl World {
             return;
         }
         let now = self.instant();
-        let overdue = OverdueConnection::check(now, id, &mut self.nodes[shard].core);
+        let overdue = IdleConnection::check(now, id, &mut self.nodes[shard].core);
         self.after_core(shard);
         match overdue {
-            OverdueConnection::Abandon => self.gone(shard, id, "takes no bytes"),
-            OverdueConnection::Paused => self.resume(shard, id),
-            OverdueConnection::NotYet | OverdueConnection::Disconnected => {}
+            IdleConnection::Abandon => self.gone(shard, id, "takes no bytes"),
+            IdleConnection::Paused => self.resume(shard, id),
+            IdleConnection::NotYet | IdleConnection::Disconnected => {}
         }
     }
 

@@ -238,7 +238,7 @@ impl World {
         let socket = connection.and_then(|id| self.socket_of(shard, id));
         let unsent = socket.map_or(0, |socket| self.sockets[socket].send_queue.len());
         let unread = socket.map_or(0, |socket| self.sockets[socket].up.len());
-        let view = SocketView { unsent, unread, ..SocketView::default() };
+        let view = SocketView { unsent, arrived: unread, ..SocketView::default() };
         let done = command.carry_out(now, view, &mut self.nodes[shard].core);
         trace!(self, "shard {shard}: the operator: {command:?}: {done:?}");
         let drops = matches!(command.action, OperatorAction::Skip(_) | OperatorAction::Park(_));

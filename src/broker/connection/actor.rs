@@ -8,7 +8,7 @@ use crate::login::listener_terms::ListenerTerms;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::clients::connection::FIRST_READ_SIZE;
-use crate::shard::clients::deadlines::OverdueConnection;
+use crate::shard::clients::deadlines::IdleConnection;
 use crate::shard::{ConnectionId, ReadProgress};
 use actix::{Actor, Handler};
 use std::cell::RefMut;
@@ -64,7 +64,7 @@ pub trait ConnectionDriver: 'static {
     fn keys_used_up(&self, id: ConnectionId);
 
     /// Disconnects the client if a deadline has passed.
-    fn disconnect_if_due(&self, id: ConnectionId) -> OverdueConnection;
+    fn disconnect_if_due(&self, id: ConnectionId) -> IdleConnection;
 
     /// Forgets a connection whose socket moves to another shard, and drops its handle. Returns the
     /// parts that move with the socket.
@@ -148,7 +148,7 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
     fn acknowledgement_due(&mut self) {
         let unread = self.read_what_came(|driver, id| driver.read_size(id));
         if let Some(endpoint) = &self.endpoint {
-            let view = SocketView { unread, ..endpoint.transport().view() };
+            let view = SocketView { arrived: unread, ..endpoint.transport().view() };
             self.driver.acknowledgement_due(self.id, view);
         }
     }
@@ -313,14 +313,14 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
             return;
         }
         match self.driver.disconnect_if_due(self.id) {
-            OverdueConnection::NotYet | OverdueConnection::Disconnected => {}
-            OverdueConnection::Paused => {
+            IdleConnection::NotYet | IdleConnection::Disconnected => {}
+            IdleConnection::Paused => {
                 if self.driver.has_unread(self.id) {
                     self.take_in(&[]);
                 }
                 self.end_if_hung_up();
             }
-            OverdueConnection::Abandon => self.gone("takes no bytes"),
+            IdleConnection::Abandon => self.gone("takes no bytes"),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::login::arrival::Arrival;
 use crate::login::listener_terms::ListenerTerms;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
-use crate::shard::clients::deadlines::OverdueConnection;
+use crate::shard::clients::deadlines::IdleConnection;
 use crate::shard::{ConnectionId, ReadProgress};
 use crate::time::Instant;
 use std::cell::{Cell, RefCell, RefMut};
@@ -147,14 +147,14 @@ impl ConnectionDriver for Recorder {
     }
 
     fn acknowledgement_due(&self, _: ConnectionId, view: SocketView) {
-        self.call(Call::AcknowledgementDue(view.unread));
+        self.call(Call::AcknowledgementDue(view.arrived));
     }
 
     fn keys_used_up(&self, _: ConnectionId) {}
 
-    fn disconnect_if_due(&self, _: ConnectionId) -> OverdueConnection {
+    fn disconnect_if_due(&self, _: ConnectionId) -> IdleConnection {
         self.call(Call::DisconnectIfDue);
-        if self.is_stuck.get() { OverdueConnection::Abandon } else { OverdueConnection::NotYet }
+        if self.is_stuck.get() { IdleConnection::Abandon } else { IdleConnection::NotYet }
     }
 
     fn release(&self, _: ConnectionId) -> Option<Released> {

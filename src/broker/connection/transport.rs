@@ -343,7 +343,7 @@ impl Transport {
             Some(wrapped) => wrapped.unsent(unacknowledged),
         };
         let (on_the_way, retransmits) = if unsent > 0 { self.segments() } else { (0, 0) };
-        SocketView { unsent, on_the_way, retransmits, unread: self.unread() }
+        SocketView { unsent, on_the_way, retransmits, arrived: self.unread() }
     }
 
     /// Returns the number of segments that the peer's kernel has not acknowledged, and how often

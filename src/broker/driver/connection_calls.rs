@@ -8,7 +8,7 @@ use crate::login::listener_terms::ListenerTerms;
 use crate::mqtt::packet::ReasonCode;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
-use crate::shard::clients::deadlines::OverdueConnection;
+use crate::shard::clients::deadlines::IdleConnection;
 use crate::shard::{ConnectionId, Input, ReadProgress};
 use std::cell::RefMut;
 use std::sync::Arc;
@@ -78,8 +78,8 @@ impl ConnectionDriver for ShardDriver {
         self.with_shard(|shard, now| shard.disconnect(now, id, Some(reason), why));
     }
 
-    fn disconnect_if_due(&self, id: ConnectionId) -> OverdueConnection {
-        self.with_shard(|shard, now| OverdueConnection::check(now, id, shard))
+    fn disconnect_if_due(&self, id: ConnectionId) -> IdleConnection {
+        self.with_shard(|shard, now| IdleConnection::check(now, id, shard))
     }
 
     fn release(&self, id: ConnectionId) -> Option<Released> {

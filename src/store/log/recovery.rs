@@ -2,9 +2,11 @@
 //!
 //! The frames behind the position of the database are read in their order, each checked against its
 //! digest and its predecessor. The log ends at the first bytes that are not a frame. A crash leaves
-//! such bytes of frames that were not forced to the disk: the start overwrites and logs them. If a
-//! later frame proves that the bytes were forced to the disk, they are damaged, and the start is
-//! refused: an acknowledged message would be missing. Damage in frames of the database is ignored.
+//! such bytes of frames that were not forced to the disk. The start overwrites them. It logs them if
+//! they can be told from bytes of an earlier use of the file: by the head of the frame that is due,
+//! or by a sound frame behind them. If a later frame proves that the bytes were forced to the disk,
+//! they are damaged, and the start is refused: an acknowledged message would be missing. It is also
+//! refused if a file is shorter than it was made. Damage in frames of the database is ignored.
 
 use super::segment::{HEADER, Segment, SegmentHeader, Tail, end_before, read_header};
 use super::{Log, Older, create, failed, log_in, path_of, reserve_in, sync};

@@ -5,6 +5,10 @@
 //! of the transaction. If a participant forwards the message again, for a shared group, it adds a
 //! participant to the same transaction. The store commits all parts as one when the last of them
 //! has come.
+//!
+//! Each publication that a peer sends is delivered between [`Durability::begin_peer_delivery`] and
+//! [`Durability::end_peer_delivery`]. The second one decides when the peer's ticket may leave. Most
+//! publications are not atomic: for them there is no transaction in between.
 
 use crate::durability::gates::{Durability, early};
 use crate::durability::publication::Publication;
@@ -41,7 +45,7 @@ impl Durability {
 
     /// Begins the delivery of a peer's publication. If `transaction` is set, the records of the
     /// delivery become a part of that transaction.
-    pub(crate) fn begin_participation(
+    pub(crate) fn begin_peer_delivery(
         &self,
         publication: &mut Publication<'_>,
         transaction: Option<TransactionNumber>,
@@ -53,10 +57,10 @@ impl Durability {
         }
     }
 
-    /// Ends the delivery of a peer's publication. Returns the commit that the ticket of the peer
-    /// batch `number` must wait for. `has_dead_letters` is true if dead letters are committed with
-    /// the open batch.
-    pub(crate) fn end_participation(
+    /// Ends the delivery of a peer's publication. Returns when the ticket of the peer batch `number`
+    /// may leave: now, after a commit, or when each receiver here is done with the message.
+    /// `has_dead_letters` is true if dead letters are committed with the open batch.
+    pub(crate) fn end_peer_delivery(
         &mut self,
         publication: &mut Publication<'_>,
         outcome: Outcome,

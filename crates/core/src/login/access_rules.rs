@@ -407,7 +407,7 @@ impl SessionAccess {
     }
 
     /// Notes that messages have come that were not checked.
-    pub(crate) fn check_again(&mut self) {
+    pub(crate) fn mark_unchecked(&mut self) {
         self.checked = 0;
     }
 
@@ -421,7 +421,7 @@ impl SessionAccess {
     ) {
         self.guarded = false;
         for filter in filters {
-            if self.subscribe(rules, names, filter) != Coverage::Covered {
+            if self.compare_filter(rules, names, filter) != Coverage::Covered {
                 return;
             }
         }
@@ -475,7 +475,7 @@ impl SessionAccess {
 
     /// Returns the part of a filter that the client may read. If it is not the whole filter,
     /// deliveries are checked from now on. The filter has no `$share/NAME/`.
-    pub(crate) fn subscribe(
+    pub(crate) fn compare_filter(
         &mut self,
         rules: &AccessRules,
         names: ClientNames<'_>,
@@ -495,7 +495,7 @@ impl SessionAccess {
 impl SessionAccess {
     /// Returns the steps of a turn that [`Self::subscribe`] takes for one filter of `bytes` bytes,
     /// at most.
-    pub(crate) fn subscribe_steps(&self, names: ClientNames<'_>, bytes: usize) -> u32 {
+    pub(crate) fn comparison_steps(&self, names: ClientNames<'_>, bytes: usize) -> u32 {
         let comparisons = self.permit.coverage_cost();
         let compared = comparisons.saturating_mul(bytes + names.bytes()) / COMPARED_BYTES;
         u32::try_from((comparisons / COMPARISONS).saturating_add(compared)).unwrap_or(u32::MAX - 1)

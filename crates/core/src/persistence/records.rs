@@ -76,7 +76,8 @@ pub enum Record {
     BodyReleased(BodyNumber),
     /// A delivery that one session owes its client.
     Entry(Box<StoredEntry>),
-    /// The delivery got a place in the window, or was sent again.
+    /// The delivery got a place in the window, or was sent again. Recorded before its first byte is
+    /// written, so after a crash nobody knows if the client has it.
     Sent {
         /// The delivery's number.
         number: EntryNumber,

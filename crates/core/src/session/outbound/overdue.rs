@@ -1,4 +1,5 @@
-//! Overdue acknowledgements of a 5.0 connection.
+//! The packets of a 5.0 connection whose acknowledgement is overdue. A 5.0 client gets no packet again
+//! on the same connection, so they are reported, or the connection is closed.
 
 use crate::session::outbound::retry::Outlives;
 use crate::session::outbound::stall::{Stall, StallCause};
@@ -8,9 +9,9 @@ use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::session::wire::Wire;
 
-/// The overdue acknowledgements of a 5.0 connection.
+/// The packets of a 5.0 connection whose acknowledgement is overdue: the oldest of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OverdueAck {
+pub struct StalledPackets {
     /// The oldest packet that the application has had for its ack timeout.
     pub application: Option<Stall>,
     /// The oldest packet for which the connection is to be closed.
@@ -19,7 +20,7 @@ pub struct OverdueAck {
     pub network: Option<Stall>,
 }
 
-impl OverdueAck {
+impl StalledPackets {
     fn note(&mut self, stall: Stall, redelivery: &RedeliveryPolicy, outlives: Outlives) {
         let disconnects = redelivery.ack.on_timeout.disconnects(outlives);
         let (place, also) = match stall.cause {
@@ -33,7 +34,7 @@ impl OverdueAck {
         }
     }
 
-    /// Finds the overdue acknowledgements among the packets in a window. Each packet is due again
+    /// Finds the stalled packets in a window. Each packet is due again
     /// one ack timeout from now. Returns them, and the numbers of the messages that were sent as
     /// often as allowed.
     pub(super) fn find(
@@ -42,8 +43,8 @@ impl OverdueAck {
         wire: &Wire,
         window: &mut InFlight,
         redelivery: &SessionRedelivery,
-    ) -> (OverdueAck, Vec<u64>) {
-        let (mut found, mut exhausted) = (OverdueAck::default(), Vec::new());
+    ) -> (StalledPackets, Vec<u64>) {
+        let (mut found, mut exhausted) = (StalledPackets::default(), Vec::new());
         for mut packet in window.packets().filter(|packet| packet.transmission().due <= look.now) {
             let policy = packet.policy(redelivery);
             match packet.transmission_mut().holder(look, &policy, wire) {

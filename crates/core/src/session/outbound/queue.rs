@@ -352,7 +352,7 @@ impl Queue {
         if let Some(oldest) = self.pop() {
             return Some(oldest.to_drop(cause));
         }
-        let number = self.pop_unread()?.number();
+        let number = self.pop_paged_out()?.number();
         let (mark, _) = self.paged_out.take_mark(number);
         Some(Dropped::new(cause, None).counted_by(mark))
     }
@@ -520,12 +520,12 @@ impl Queue {
     }
 
     /// True if some paged-out entry came by a shared subscription.
-    pub fn has_shared_unread(&self) -> bool {
+    pub fn has_shared_paged_out(&self) -> bool {
         self.paged_out.has_shared()
     }
 
     /// Removes the oldest paged-out entry.
-    pub fn pop_unread(&mut self) -> Option<PagedOut> {
+    pub fn pop_paged_out(&mut self) -> Option<PagedOut> {
         let (oldest, bytes) = self.paged_out.pop()?;
         self.expiry.remove(self.entries.len());
         self.bytes -= bytes;
@@ -545,12 +545,12 @@ impl Queue {
     }
 
     /// Removes all paged-out entries, when nothing else is left.
-    pub fn take_unread(&mut self) -> VecDeque<PagedOut> {
+    pub fn take_paged_out(&mut self) -> VecDeque<PagedOut> {
         self.bytes = 0;
         self.expiry.clear();
-        let unread = self.paged_out.take();
+        let paged_out = self.paged_out.take();
         self.account();
-        unread
+        paged_out
     }
 
     /// True if a message of this size fits as the queue is.

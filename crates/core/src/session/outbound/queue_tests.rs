@@ -238,7 +238,7 @@ fn a_message_is_refused_only_if_nothing_in_the_full_queue_has_expired() {
         for step in 0..6_000 {
             let now = Instant::from_millis(step);
             match random(40) {
-                0 => _ = q.pop().is_some() || q.pop_unread().is_some(),
+                0 => _ = q.pop().is_some() || q.pop_paged_out().is_some(),
                 1 => _ = q.take_where(0, 20, |_| random(8) == 0),
                 2 => _ = q.remove(&Queued::Stored(EntryNumber(step.saturating_sub(random(300))))),
                 3 => _ = q.remove_paged_out(EntryNumber(step.saturating_sub(random(300)))),

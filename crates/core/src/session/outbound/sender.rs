@@ -7,7 +7,7 @@ use crate::persistence::rows::{Body, SessionRow};
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped, Drops};
 use crate::session::outbound::on_demand::OnDemand;
-use crate::session::outbound::overdue::OverdueAck;
+use crate::session::outbound::overdue::StalledPackets;
 use crate::session::outbound::queue::{Delivery, Queue, QueueLimits};
 use crate::session::outbound::retry::Outlives;
 use crate::session::outbound::stall::{SocketView, Stall, StallCause};
@@ -265,10 +265,10 @@ impl Sender {
         outlives: Outlives,
         wire: &Wire,
         drops: &mut Drops,
-    ) -> OverdueAck {
-        let Some(window) = self.window.get_mut() else { return OverdueAck::default() };
+    ) -> StalledPackets {
+        let Some(window) = self.window.get_mut() else { return StalledPackets::default() };
         let look = Look::new(now, view, wire);
-        let (found, exhausted) = OverdueAck::find(&look, outlives, wire, window, &self.redelivery);
+        let (found, exhausted) = StalledPackets::find(&look, outlives, wire, window, &self.redelivery);
         let quota = if found.disconnect.is_some() { Quota::Free } else { Quota::Forfeited };
         for number in exhausted {
             self.drop_exhausted(number, quota, drops);

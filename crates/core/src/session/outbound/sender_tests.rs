@@ -7,7 +7,7 @@ use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::session::drops::ReceiverState;
 use crate::session::objectives::{DeliveryMark, Objective, Objectives};
 use crate::session::outbound::one_message::MessageName;
-use crate::session::outbound::overdue::OverdueAck;
+use crate::session::outbound::overdue::StalledPackets;
 use crate::session::outbound::queue::{Head, QueueLimits, QueuePolicy};
 use crate::session::outbound::retransmission::Retransmission;
 use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, Outlives, RetryPolicy};
@@ -225,7 +225,7 @@ fn what_has_just_arrived_is_given_its_whole_ack_timeout() {
     let whole = b.wire.outbox.written();
     assert!(look(&mut b, 60, 0).network.is_some());
     // It came a moment ago: neither stalled nor a reason to disconnect.
-    assert_eq!(look(&mut b, 120, whole), OverdueAck::default());
+    assert_eq!(look(&mut b, 120, whole), StalledPackets::default());
     assert_eq!(b.sender.window.earliest_due(), at(180 * SECOND));
     assert!(look(&mut b, 180, whole).application.is_some());
 }

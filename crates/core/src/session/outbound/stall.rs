@@ -19,9 +19,9 @@ pub struct SocketView {
     pub on_the_way: u32,
     /// Retransmissions of the oldest such segment without an answer.
     pub retransmits: u32,
-    /// Bytes that came from the peer and that the broker has not read. Acknowledgements may be
-    /// among them.
-    pub unread: usize,
+    /// Bytes that have arrived from the peer, and that the broker has not read. Acknowledgements
+    /// may be among them.
+    pub arrived: usize,
 }
 
 impl SocketView {
@@ -99,7 +99,7 @@ pub struct Stall {
     pub age: Age,
     /// Transmissions of the packet, over all connections.
     pub transmissions: u16,
-    /// The holder of the packet.
+    /// Why the packet is not acknowledged.
     pub cause: StallCause,
     /// The message's running number. Two messages with the same identifier differ in it.
     pub number: u64,
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn what_the_socket_says_names_the_network() {
-        let view = |on_the_way, retransmits| SocketView { unsent: 9, on_the_way, retransmits, unread: 0 };
+        let view = |on_the_way, retransmits| SocketView { unsent: 9, on_the_way, retransmits, arrived: 0 };
         assert_eq!(StallCause::of_network(view(3, 2)), StallCause::Unanswered);
         assert_eq!(StallCause::of_network(view(0, 0)), StallCause::Unread);
         assert_eq!(StallCause::of_network(view(3, 0)), StallCause::InTransit);

@@ -35,7 +35,7 @@ pub struct Transmission {
     /// Resends on this connection.
     pub attempts: u16,
     /// Transmissions over all connections; 0 if the packet was written to one connection only and
-    /// the socket did not take all of it.
+    /// the socket did not take all of it. This 0 is not stored: a start finds 1, so DUP is set.
     pub transmissions: u16,
     /// The place of the packet at the last look.
     pub place: PacketPlace,

@@ -8,7 +8,7 @@ use crate::events::client_events::{DisconnectCause, ExhaustedAction, Occurrence,
 use crate::login::authentication::AuthDecision;
 use crate::mqtt::packet::ReasonCode;
 use crate::session::connect::ConnectRefusal;
-use crate::session::outbound::overdue::OverdueAck;
+use crate::session::outbound::overdue::StalledPackets;
 use crate::session::outbound::retransmission::Retransmission;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::Shard;
@@ -27,9 +27,10 @@ pub enum DeadlineAction {
     /// acknowledgements may be among them. The actor asks the socket which bytes the peer's kernel
     /// has, then calls [`Input::AcknowledgementDue`](crate::shard::Input).
     Retransmit(ConnectionId),
-    /// The client was silent, or took no bytes, for too long. The actor reads the bytes that came
+    /// The Keep Alive or the time for a CONNECT is over, or the client took no bytes for too long.
+    /// A client that does not acknowledge comes by [`Self::Retransmit`]. The actor reads the bytes that came
     /// while [`is_silent`](crate::shard::clients::connection_view::ConnectionView::is_silent), then
-    /// calls [`OverdueConnection::check`].
+    /// calls [`IdleConnection::check`].
     Disconnect(ConnectionId),
 }
 
@@ -51,7 +52,7 @@ impl OverdueAcknowledgement {
         // The connection has ended since the deadline expired.
         let Some(mut client) = shard.core.client(connection) else { return };
         let session = client.session_id;
-        if view.unread > 0 || client.connection.has_unsearched() {
+        if view.arrived > 0 || client.connection.has_unsearched() {
             client.register_retransmit(now);
         } else if client.connection.version().is_v5() {
             let found = overdue(now, view, &mut client);
@@ -63,7 +64,7 @@ impl OverdueAcknowledgement {
     }
 
     /// Reports the overdue packets of a 5.0 client, or disconnects it. Nothing is sent again.
-    fn report(&self, session: SessionId, found: &OverdueAck, shard: &mut Shard) {
+    fn report(&self, session: SessionId, found: &StalledPackets, shard: &mut Shard) {
         let OverdueAcknowledgement { now, connection: id, .. } = *self;
         if let Some(stall) = found.disconnect {
             shard.core.report_drops(session);
@@ -97,7 +98,7 @@ impl OverdueAcknowledgement {
 }
 
 /// Finds and counts the overdue packets of a 5.0 client. Registers the next deadline.
-fn overdue(now: Instant, view: SocketView, client: &mut Client<'_>) -> OverdueAck {
+fn overdue(now: Instant, view: SocketView, client: &mut Client<'_>) -> StalledPackets {
     let Client { connection, entry, counters, .. } = &mut *client;
     let session = &mut entry.session;
     let outlives = session.outlives();
@@ -139,9 +140,9 @@ const EXCHANGE_TIMEOUT: ConnectRefusal = ConnectRefusal::new(
     "the exchange of AUTH packets was not complete within network.connect_timeout",
 );
 
-/// The result of checking a connection with an expired deadline.
+/// What became of a connection that was silent or took no bytes until its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OverdueConnection {
+pub enum IdleConnection {
     /// Bytes came in the meantime, or the deadline had moved.
     NotYet,
     /// The connection is flushed and then closed.
@@ -153,44 +154,44 @@ pub enum OverdueConnection {
     Abandon,
 }
 
-impl OverdueConnection {
+impl IdleConnection {
     /// Disconnects a connection whose read or write deadline has passed. Before the call, the
     /// caller has read the bytes that came from a silent client.
-    pub fn check(now: Instant, id: ConnectionId, shard: &mut Shard) -> OverdueConnection {
+    pub fn check(now: Instant, id: ConnectionId, shard: &mut Shard) -> IdleConnection {
         let connections = &shard.core.connections;
-        let Some(connection) = connections.get(id) else { return OverdueConnection::Abandon };
+        let Some(connection) = connections.get(id) else { return IdleConnection::Abandon };
         if connections.write_deadline(id) <= now {
             let waiting_bytes = connection.wire.outbox.len();
             shard.disconnect(now, id, None, DisconnectCause::WriteTimeout { waiting_bytes });
-            return OverdueConnection::Abandon;
+            return IdleConnection::Abandon;
         }
         if connections.read_deadline(id) <= now {
             if connection.rate_pause_ends() <= now {
                 let Core { connections, effects, .. } = &mut shard.core;
                 connections.end_rate_pause(now, id, effects);
-                return OverdueConnection::NotYet;
+                return IdleConnection::NotYet;
             }
             if connection.is_look_due(now) {
                 let Core { connections, effects, .. } = &mut shard.core;
                 connections.looked(now, id, effects);
-                return OverdueConnection::Paused;
+                return IdleConnection::Paused;
             }
             if connection.phase() == Phase::Authenticating {
                 let silent =
                     AuthDecision::Unavailable("the authenticator did not decide within auth.timeout");
                 shard.core.connections.decide(id, silent);
                 shard.core.unpause(now, id, Pause::Authentication);
-                return OverdueConnection::NotYet;
+                return IdleConnection::NotYet;
             }
             if connection.has_expired(now) {
                 let reason = ReasonCode::MAXIMUM_CONNECT_TIME;
                 let cause = DisconnectCause::MaximumConnectTime("the client's credentials have expired");
                 shard.disconnect(now, id, Some(reason), cause);
-                return OverdueConnection::Disconnected;
+                return IdleConnection::Disconnected;
             }
             if connection.phase() == Phase::Exchanging {
                 auth_exchange::refuse_exchange(now, id, &EXCHANGE_TIMEOUT, shard);
-                return OverdueConnection::Disconnected;
+                return IdleConnection::Disconnected;
             }
             let silent = now.since(connection.keep_alive.last_heard());
             let (reason, cause) = if connection.phase() == Phase::AwaitingConnect {
@@ -205,12 +206,12 @@ impl OverdueConnection {
                 (Some(ReasonCode::KEEP_ALIVE_TIMEOUT), DisconnectCause::KeepAlive { silent })
             };
             shard.disconnect(now, id, reason, cause);
-            return OverdueConnection::Disconnected;
+            return IdleConnection::Disconnected;
         }
         let core = &mut shard.core;
         core.connections.register_read_idle(id, &mut core.effects);
         core.connections.register_write_idle(id, &mut core.effects);
-        OverdueConnection::NotYet
+        IdleConnection::NotYet
     }
 }
 

@@ -180,14 +180,14 @@ impl EndedSession {
     /// and returns true, or returns false if none is left. Otherwise moves all of them to an
     /// orphaned queue and returns false.
     fn hand_on_unread(&mut self, now: Instant, shard: &mut Shard) -> bool {
-        let reads = self.sender.queue.has_shared_unread() || self.redelivery.keep_what_waits();
-        if !reads && let Some(rows) = self.sender.queue.get_mut().and_then(Queue::pop_unread) {
+        let reads = self.sender.queue.has_shared_paged_out() || self.redelivery.keep_what_waits();
+        if !reads && let Some(rows) = self.sender.queue.get_mut().and_then(Queue::pop_paged_out) {
             shard.core.turn.spend(2);
             self.report_drop(Dropped::paged_out(DropReason::SessionEnded, rows), &mut shard.core);
             return true;
         }
         let paged_out = std::mem::take(&mut self.paged_out);
-        let unread = self.sender.queue.get_mut().map(Queue::take_unread).unwrap_or_default();
+        let unread = self.sender.queue.get_mut().map(Queue::take_paged_out).unwrap_or_default();
         shard.core.turn.spend_bytes((paged_out.len() + unread.len()) * size_of::<PagedOut>());
         shard.routes.leave_unread(now, self, paged_out, unread, &mut shard.core);
         false

@@ -154,8 +154,9 @@ pub(crate) fn socket_closed(now: Instant, id: ConnectionId, network: &str, shard
     if shard.core.connections.get(id).is_some_and(|c| c.session.is_some()) {
         shard.core.note_disconnected(now, id, DisconnectCause::Network(network.into()));
         // A PUBLISH beyond the bytes that the socket took counts as never sent, so its first
-        // resend has no DUP. If the broker or a DISCONNECT has ended the connection, the rest
-        // of the outbox was still written, and the connection has no session here.
+        // resend has no DUP. If the broker, a DISCONNECT or another connection of the client has
+        // ended the connection, the rest of the outbox was still written, and the connection has
+        // no session here.
         if let Some(client) = shard.core.client(id)
             && let Some(window) = client.entry.session.sender.window.get_mut()
         {

@@ -306,13 +306,13 @@ impl SessionEntry {
         turn: &mut Turn,
     ) -> Coverage {
         let (access, names) = self.access(rules);
-        let steps = access.subscribe_steps(names, filter.len());
+        let steps = access.comparison_steps(names, filter.len());
         if steps > MOST_STEPS {
             access.guard();
             return Coverage::Partial;
         }
         turn.spend(steps);
-        access.subscribe(rules, names, filter)
+        access.compare_filter(rules, names, filter)
     }
 
     /// Returns true if the session may have messages that its client may not read, because the
@@ -323,8 +323,8 @@ impl SessionEntry {
     }
 
     /// Notes that messages have come from the store that were not checked.
-    pub(crate) fn check_again(&mut self) {
-        rare_parts(&mut self.rare, &self.listener).access.check_again();
+    pub(crate) fn mark_unchecked(&mut self) {
+        rare_parts(&mut self.rare, &self.listener).access.mark_unchecked();
     }
 
     /// Decides again if deliveries have to be checked. Returns the steps spent, at most those of a
@@ -338,7 +338,7 @@ impl SessionEntry {
         let RareParts { user, access, .. } = rare_parts(&mut self.rare, &self.listener);
         let names = access.names(rules, user.as_deref(), &self.session.client_id);
         let subscriptions = &self.session.subscriptions;
-        let steps = |filter: &str| 1 + access.subscribe_steps(names, filter.len());
+        let steps = |filter: &str| 1 + access.comparison_steps(names, filter.len());
         let least = u32::try_from(subscriptions.len()).unwrap_or(u32::MAX).saturating_mul(steps(""));
         let sum = |sum: u32, filter| sum.saturating_add(steps(filter));
         if least > STEPS_PER_TURN || subscriptions.iter().fold(0, sum) > STEPS_PER_TURN {

@@ -28,7 +28,7 @@ impl Underway {
                     let mut publication = Publication::of(&message, publisher);
                     publication.gate = Some(self.gate());
                     let (extent, mut matches) = shard.routes.receivers(message.topic(), &mut shard.core);
-                    shard.core.durability.begin_participation(&mut publication, transaction);
+                    shard.core.durability.begin_peer_delivery(&mut publication, transaction);
                     let turns = DeliveryTurns::Several;
                     let delivered = match extent {
                         MatchExtent::All => {
@@ -77,7 +77,7 @@ impl Underway {
     /// Delivers a message of a shared subscription, or sends it on to another member.
     fn take_share(&mut self, now: Instant, share: &SharedMessage, shard: &mut Shard) {
         let mut publication = Publication::of(&share.message, None);
-        shard.core.durability.begin_participation(&mut publication, share.transaction);
+        shard.core.durability.begin_peer_delivery(&mut publication, share.transaction);
         let gate = self.gate();
         let (outcome, deferred) =
             match shard.routes.take_share(now, share, &mut publication, gate, &mut shard.core) {
@@ -104,7 +104,7 @@ impl Underway {
     ) {
         let dead_letters = core.begin_for_dead_letters();
         let (from, number) = (self.from, self.number);
-        let readiness = core.durability.end_participation(publication, outcome, from, number, dead_letters);
+        let readiness = core.durability.end_peer_delivery(publication, outcome, from, number, dead_letters);
         self.delivered(outcome, deferred, readiness);
     }
 

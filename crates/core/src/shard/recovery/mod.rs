@@ -53,7 +53,7 @@ struct SessionRecovery<'a> {
 /// No recovered session has a connection. The expiry of a session that was connected counts from
 /// the time when the broker ended. Its will is published after the will delay, counted from now,
 /// unless the client returns before. When the client returns, packets in flight are sent again with
-/// DUP, with the same identifiers and in the same order.
+/// the same identifiers and in the same order. DUP is set for each: the socket may have taken it.
 pub(crate) fn recover(
     now: Instant,
     down: Duration,

@@ -3,9 +3,11 @@
 //! The retained messages for a SUBSCRIBE are searched and queued in portions. If one turn is not
 //! enough, later turns continue, and the connection is paused meanwhile. A message that is retained
 //! after the subscription was inserted arrives live, so the search leaves it out
-//! ([`crate::routing::retained_order`]). The session's limits count for it as for any
-//! other message: if it finds no room, its drop is counted, and it is not read either. To a stored
-//! session SUBACK promises the retained messages, so SUBACK waits in the outbox until the last
+//! ([`crate::routing::retained_order`]). Such a live message meets the limits of the session. If it is
+//! dropped for them, the search does not bring it back.
+//!
+//! In the client's stream SUBACK is first. Live messages that were queued before a portion are
+//! ahead of its retained messages, later ones are behind them. To a stored session SUBACK promises the retained messages, so SUBACK waits in the outbox until the last
 //! portion is committed.
 
 use crate::mqtt::charge::Charge;
@@ -110,9 +112,9 @@ impl RetainedDelivery {
         None
     }
 
-    /// Queues the next portion of matching retained messages. The limit of the queue does not hold
-    /// for them: each is only a reference, and there are no more of them than retained messages.
-    /// The window and the outbox pace them.
+    /// Queues the next portion of matching retained messages. They may go beyond the limit of the
+    /// queue, by as many messages as are retained at all ([`Self::queue_found`]): each is only a
+    /// reference. The window and the outbox pace them.
     // 3.1.1 [MQTT-3.3.1-8]
     fn queue_retained(&mut self, now: Instant, shard: &mut Shard) {
         let Shard { core, routes, fans, .. } = shard;

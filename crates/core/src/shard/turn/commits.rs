@@ -131,7 +131,7 @@ fn take_in_page(now: Instant, request: &PageRequest, read: Vec<ReadEntry>, shard
     // The rules and the user of the session may have changed since the messages were stored.
     let Core { sessions, access, .. } = &mut shard.core;
     if let Some(session_entry) = sessions.get_mut(request.session).filter(|_| access.are_on()) {
-        session_entry.check_again();
+        session_entry.mark_unchecked();
         let connection = session_entry.connection;
         QueueCheck { now, session: request.session }.begin(connection, shard);
     }
