@@ -1,6 +1,6 @@
 //! The clock of the broker. No other file reads one; everything else gets the time as an argument.
 
-use crate::time::Instant;
+use crate::time::{Instant, millis};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ pub fn now() -> Instant {
     static START: OnceLock<Duration> = OnceLock::new();
     let since_boot = since_boot();
     let since_start = since_boot.saturating_sub(*START.get_or_init(|| since_boot));
-    Instant::from_millis(u64::try_from(since_start.as_millis()).unwrap_or(u64::MAX))
+    Instant::from_millis(millis(since_start))
 }
 
 /// Returns the nanoseconds since the first call in this process, to measure latencies.
@@ -65,7 +65,7 @@ pub fn process_cpu() -> Duration {
 pub fn boot() -> Option<(u64, u64)> {
     static ID: OnceLock<Option<u64>> = OnceLock::new();
     let id = (*ID.get_or_init(boot_id))?;
-    Some((id, u64::try_from(since_boot().as_millis()).unwrap_or(u64::MAX)))
+    Some((id, millis(since_boot())))
 }
 
 /// Returns the first 63 bits of the boot identifier, nearly all of which are random.
@@ -81,7 +81,7 @@ fn boot_id() -> Option<u64> {
 pub fn unix_millis() -> u64 {
     #[expect(clippy::disallowed_methods, reason = "this file is where the clock is read")]
     let now = SystemTime::now();
-    now.duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+    now.duration_since(UNIX_EPOCH).map_or(0, millis)
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use crate::broker::observer::Observer;
 use crate::clock;
 use crate::named_enum::named_enum;
 use crate::pulse::LateThread;
-use crate::time::Instant;
 use crate::time::duration::long;
+use crate::time::{Instant, millis};
 use actix_web::web::Data;
 use serde::Serialize;
 use std::time::Duration;
@@ -149,7 +149,7 @@ pub(super) async fn ask_threads(state: Data<AdminState>) {
 fn log_changes(before: Vec<LateThread>, late: Vec<LateThread>) -> Vec<LateThread> {
     let is_in = |threads: &[LateThread], one: &LateThread| threads.iter().any(|other| other.name == one.name);
     for thread in late.iter().filter(|thread| !is_in(&before, thread)) {
-        let for_ms = u64::try_from(thread.since.as_millis()).unwrap_or(u64::MAX);
+        let for_ms = millis(thread.since);
         warn!(event = "broker.thread_hangs", thread = %thread.name, for_ms, "a thread gives no sign of life");
     }
     for thread in before.iter().filter(|thread| !is_in(&late, thread)) {

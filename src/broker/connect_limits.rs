@@ -9,7 +9,7 @@ use crate::access::meter::{MeteredRate, RateMeter};
 use crate::access::strikes::{AddressStrikes, StrikeRule};
 use crate::clock;
 use crate::config::Config;
-use crate::time::Instant;
+use crate::time::{Instant, millis};
 use rustix::process::{Resource, getrlimit};
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -83,7 +83,7 @@ impl LiveLimits {
     /// Sets the limits to those of a configuration.
     pub(crate) fn set(&self, config: &Config) {
         self.connections.store(connection_limit(config.limits.connections), Ordering::Relaxed);
-        let timeout = u64::try_from(config.network.connect_timeout.as_millis()).unwrap_or(u64::MAX);
+        let timeout = millis(config.network.connect_timeout);
         self.connect_timeout_ms.store(timeout, Ordering::Relaxed);
     }
 

@@ -14,6 +14,7 @@ use crate::slots::Id;
 use crate::store::view::StoreView;
 use crate::store::writer::{SessionToken, Writer, WriterNotice, WriterOptions};
 use crate::store::{Moment, Store, StoreError};
+use crate::time::millis;
 use actix::Addr;
 use std::mem;
 use std::sync::atomic::Ordering;
@@ -50,7 +51,7 @@ pub(super) fn open(mut store: Box<dyn Store>, shards: u8) -> Result<OpenedStore,
         messages = entries,
         in_flight = wanted.len(),
         retained = recovered.retained.len(),
-        down_ms = u64::try_from(recovered.down.as_millis()).unwrap_or(u64::MAX),
+        down_ms = millis(recovered.down),
         "recovered"
     );
     let retained = mem::take(&mut recovered.retained);

@@ -13,9 +13,8 @@ use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Drops};
 use crate::shard::{Input, Shard, ShardSnapshot, SharedState};
 use crate::store::statistics::StoreStatistics;
-use crate::time::Instant;
+use crate::time::{Instant, millis};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// One topic below `$SYS/broker/`, and its value.
 type SysFigure = (String, String);
@@ -199,7 +198,6 @@ fn drop_figures(drops: &Drops) -> Vec<SysFigure> {
 
 /// Returns the contents of the expiry queue and its lateness.
 fn expiry_figures(expiry: &ExpiryStatistics) -> Vec<SysFigure> {
-    let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let mut all = vec![
         figure("expiry/keys", expiry.keys()),
         figure("expiry/buckets", expiry.buckets_in_use()),
@@ -211,8 +209,8 @@ fn expiry_figures(expiry: &ExpiryStatistics) -> Vec<SysFigure> {
         ("mailbox/registrations", &expiry.registration_lag),
     ];
     for (name, late) in late {
-        all.push((format!("expiry/{name}/max_ms"), ms(late.max()).to_string()));
-        all.push((format!("expiry/{name}/p99_ms"), ms(late.p99()).to_string()));
+        all.push((format!("expiry/{name}/max_ms"), millis(late.max()).to_string()));
+        all.push((format!("expiry/{name}/p99_ms"), millis(late.p99()).to_string()));
     }
     for (secs, keys) in AHEAD.into_iter().zip(expiry.due()) {
         all.push((format!("expiry/due/{secs}s"), keys.to_string()));

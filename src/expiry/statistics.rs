@@ -67,9 +67,10 @@ impl ExpiryStatistics {
     }
 
     /// Returns the number of keys whose buckets end within each time of [`AHEAD`], as of the last
-    /// survey.
+    /// survey. Keys have gone since, so there are never more than the keys of now.
     pub fn due(&self) -> [u64; AHEAD.len()] {
-        self.due.each_ref().map(|count| count.load(Relaxed))
+        let keys = self.keys();
+        self.due.each_ref().map(|count| count.load(Relaxed).min(keys))
     }
 
     pub(super) fn surveyed(&self, due: [usize; AHEAD.len()]) {

@@ -51,12 +51,18 @@ impl Instant {
     }
 }
 
+/// Returns the whole milliseconds of a duration, rounded down; `u64::MAX` for more. A `Duration`
+/// holds up to 2^64 s, so its milliseconds need 128 bits.
+#[inline]
+pub fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl Add<Duration> for Instant {
     type Output = Instant;
 
     fn add(self, d: Duration) -> Instant {
-        // A `Duration` holds up to 2^64 s, so its milliseconds need 128 bits before they saturate.
-        Instant(self.0.saturating_add(u64::try_from(d.as_millis()).unwrap_or(u64::MAX)))
+        Instant(self.0.saturating_add(millis(d)))
     }
 }
 
@@ -64,6 +70,6 @@ impl Sub<Duration> for Instant {
     type Output = Instant;
 
     fn sub(self, d: Duration) -> Instant {
-        Instant(self.0.saturating_sub(u64::try_from(d.as_millis()).unwrap_or(u64::MAX)))
+        Instant(self.0.saturating_sub(millis(d)))
     }
 }

@@ -4,6 +4,7 @@ use super::views::{bytes, count, date_time, long, seconds, until};
 use crate::admin::rows::client::ClientRow;
 use crate::clock;
 use crate::mqtt::packet::ProtocolVersion;
+use crate::time::millis;
 use std::time::Duration;
 
 /// Returns the facts about a session, each with its name, without empty ones.
@@ -51,7 +52,7 @@ fn since(secs: Option<f64>) -> String {
     let Some(past) = secs.and_then(|secs| Duration::try_from_secs_f64(secs).ok()) else {
         return String::new();
     };
-    let at = clock::unix_millis().saturating_sub(u64::try_from(past.as_millis()).unwrap_or(u64::MAX));
+    let at = clock::unix_millis().saturating_sub(millis(past));
     format!("{} UTC, for {}", date_time(at), long(past))
 }
 

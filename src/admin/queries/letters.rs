@@ -13,7 +13,7 @@ use crate::operators::query::{Part, Query, QueryAnswer, ROWS};
 use crate::operators::wanted::Wanted;
 use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
 use crate::session::drops::DropReason;
-use crate::time::{Instant, duration};
+use crate::time::{Instant, duration, millis};
 use serde::Deserialize;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl LetterParameters {
 fn ago(name: &str, age: &Option<String>) -> Result<Option<u64>, Failed> {
     let Some(text) = age else { return Ok(None) };
     let age = duration::parse(text).map_err(|error| Failed::Parameter(format!("{name}: {error}")))?;
-    let millis = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+    let millis = millis(age);
     Ok(Some(clock::unix_millis().saturating_sub(millis)))
 }
 

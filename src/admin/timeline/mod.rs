@@ -9,7 +9,7 @@ pub(super) mod collector;
 
 use crate::broker::events::moments::{MomentKind, TimelineMoment};
 use crate::clock;
-use crate::time::Instant;
+use crate::time::{Instant, millis};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -141,7 +141,7 @@ impl MomentRing {
 
     /// Removes moments beyond the age or the number.
     fn forget(&mut self, unix_ms: u64) {
-        let oldest = unix_ms.saturating_sub(u64::try_from(KEPT.as_millis()).unwrap_or(u64::MAX));
+        let oldest = unix_ms.saturating_sub(millis(KEPT));
         while let Some(first) = self.entries.front()
             && (first.moment.unix_ms < oldest || self.entries.len() > MOMENTS || self.bytes > BYTES)
         {

@@ -12,6 +12,7 @@ use crate::broker::observer::Observer;
 use crate::clock;
 use crate::events::trace::TracedPayloads;
 use crate::session::trace_steps::TraceStep;
+use crate::time::millis;
 use book::{BookFull, Trace, TraceBook, TraceOrder};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,9 +58,7 @@ impl Traces {
         let trace = book.find(number)?;
         let since = clock::now();
         let wall = clock::unix_millis();
-        let unix_ms = |step: &TraceStep| {
-            wall.saturating_sub(u64::try_from(since.since(step.at).as_millis()).unwrap_or(u64::MAX))
-        };
+        let unix_ms = |step: &TraceStep| wall.saturating_sub(millis(since.since(step.at)));
         let steps = trace.steps_after(after).take(most);
         let steps: Vec<StepRow> =
             steps.map(|(number, step)| StepRow::of(*number, unix_ms(step), step)).collect();

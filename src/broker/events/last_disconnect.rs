@@ -3,10 +3,11 @@
 //! A plain DISCONNECT of the client and the broker's own stop have no record. The shard bounds the
 //! number of records, because all shards share the retained messages.
 
-use super::{client_level, ms};
+use super::client_level;
 use crate::events::client_events::{ClientEvent, DisconnectCause, EventDetail, Occurrence};
 use crate::session::outbound::stall::Stall;
 use crate::time::Instant;
+use crate::time::millis;
 use serde_json::json;
 
 /// Returns the topic and the JSON of the record, as `docs/client-events.md` describes it.
@@ -27,7 +28,7 @@ fn describe(now: Instant, event: &ClientEvent, cause: &DisconnectCause, detail: 
     let stall = |stall: Stall| {
         json!({
             "packet_id": stall.packet_id.get(),
-            "age_ms": ms(stall.age.least),
+            "age_ms": millis(stall.age.least),
             "sent_before_start": stall.age.is_over,
             "transmissions": stall.transmissions,
         })
@@ -37,8 +38,8 @@ fn describe(now: Instant, event: &ClientEvent, cause: &DisconnectCause, detail: 
         "text": cause.to_string(),
         "version": event.version.map(|version| version.to_string()),
         "uptime_ms": now.as_millis(),
-        "last_packet_ms_ago": detail.silent.map(ms),
-        "lateness_ms": detail.late.map(ms),
+        "last_packet_ms_ago": detail.silent.map(millis),
+        "lateness_ms": detail.late.map(millis),
         "oldest_unacknowledged": detail.oldest_unacknowledged.map(stall),
         "in_flight": detail.in_flight,
         "queued": detail.queued,

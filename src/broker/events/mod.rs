@@ -105,10 +105,5 @@ fn client_level(client_id: &str) -> Option<Cow<'_, str>> {
     (client_id.len() <= LONGEST_CLIENT_ID).then(|| escape_level(client_id))
 }
 
-/// Returns a duration in whole milliseconds, rounded down.
-fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests;

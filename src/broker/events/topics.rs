@@ -5,7 +5,7 @@
 //! topics are off by default (`sys.events`): then nothing here runs.
 
 use super::super::rate_limit::{EventRates, Rate, RateLimiter};
-use super::{client_level, ms};
+use super::client_level;
 use crate::broker::connection::PeerAddress;
 use crate::events::client_events::{ClientEvent, DisconnectCause, EventDetail, Occurrence, OverduePacket};
 use crate::events::refusals::{Refusal, RefusedKind};
@@ -13,6 +13,7 @@ use crate::mqtt::charge::Charge;
 use crate::named_enum::named_enum;
 use crate::session::outbound::stall::Stall;
 use crate::time::Instant;
+use crate::time::millis;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -233,9 +234,9 @@ fn describe(
     fields.put("in_flight", detail.map(|detail| detail.in_flight));
     fields.put("queued", detail.map(|detail| detail.queued));
     if let Some(late) = detail.and_then(|detail| detail.late) {
-        fields.put("deadline_unix_ms", scene.unix_ms.saturating_sub(ms(late)));
-        fields.put("lateness_ms", ms(late));
-        fields.put("tick_lateness_ms", ms(scene.tick_late));
+        fields.put("deadline_unix_ms", scene.unix_ms.saturating_sub(millis(late)));
+        fields.put("lateness_ms", millis(late));
+        fields.put("tick_lateness_ms", millis(scene.tick_late));
     }
     if let Some(packet) = detail.and_then(|detail| detail.packet.as_ref()) {
         describe_packet(&mut fields, packet);
@@ -256,7 +257,7 @@ fn describe_packet(fields: &mut Fields, packet: &OverduePacket) {
     fields.put("packet_id", packet_id.get());
     fields.put("topic", packet.message.as_ref().map(|message| &*message.topic));
     fields.put("qos", packet.message.as_ref().map(|message| message.qos as u8));
-    fields.put("age_ms", ms(age.least));
+    fields.put("age_ms", millis(age.least));
     fields.put("sent_before_start", age.is_over.then_some(true));
     fields.put("transmissions", transmissions);
 }

@@ -7,7 +7,7 @@
 //! move to later when its expired deadline comes: the true deadline is still ahead, and the owner
 //! registers that one.
 
-use crate::time::Instant;
+use crate::time::{Instant, millis};
 use std::time::Duration;
 
 /// The bucket that one deadline has at the expiry actor, if any. 4 bytes.
@@ -71,7 +71,7 @@ impl Registered {
 /// Returns the milliseconds of an interval, at least 1.
 #[inline]
 fn milliseconds(interval: Duration) -> u64 {
-    u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(1)
+    millis(interval).max(1)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! Configuration, command lines and the times that clients request are written so. A plain number
 //! is refused, because nobody can see whether 20 means seconds or milliseconds.
 
+use crate::time::millis;
 use std::time::Duration;
 
 /// Units in milliseconds, largest first. [`format()`] writes durations in these units.
@@ -37,7 +38,7 @@ pub fn parse(text: &str) -> Result<Duration, InvalidDuration> {
 ///
 /// `humantime` would write two units ("1m 30s"), which a client would have to add up.
 pub fn format(duration: Duration) -> String {
-    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let millis = millis(duration);
     if millis == 0 {
         return "0s".to_owned();
     }

@@ -3,6 +3,7 @@
 //! To find the place of a value costs one instruction that counts leading zeros. So a histogram may
 //! be updated for each message.
 
+use crate::time::millis;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -67,7 +68,7 @@ pub struct SharedHistogram {
 impl SharedHistogram {
     /// Counts `times` events of this duration.
     pub fn add(&self, duration: Duration, times: u64) {
-        let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let ms = millis(duration);
         let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         self.counts[bucket_of(ms)].fetch_add(times, Relaxed);
         self.sum_us.fetch_add(us.saturating_mul(times), Relaxed);

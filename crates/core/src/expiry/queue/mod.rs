@@ -22,7 +22,7 @@ mod tests;
 mod wheel;
 
 use super::slot::SlotSpace;
-use crate::time::Instant;
+use crate::time::{Instant, millis};
 use bucket::Bucket;
 use index::{Cell, Index};
 use std::collections::BTreeMap;
@@ -100,7 +100,7 @@ impl ExpiryQueue {
     /// As [`new`](Self::new), with a ring of `buckets`, rounded up to a power of two, at most 2^20;
     /// 0 counts as 1.
     pub fn with_span(interval: Duration, now: Instant, buckets: u32) -> ExpiryQueue {
-        let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(1);
+        let interval_ms = millis(interval).max(1);
         let buckets = buckets.clamp(1, 1 << 20).next_power_of_two();
         ExpiryQueue {
             interval_ms,

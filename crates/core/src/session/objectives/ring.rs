@@ -1,6 +1,6 @@
 //! The open deliveries of one objective, by the time at which they began.
 
-use crate::time::Instant;
+use crate::time::{Instant, millis};
 use std::time::Duration;
 
 /// Places of the ring.
@@ -82,7 +82,7 @@ pub(super) struct SpanRing {
 impl SpanRing {
     /// Returns a ring that counts deliveries that begin at `since` or later.
     pub(super) fn new(within: Duration, since: Instant) -> SpanRing {
-        let within = u64::try_from(within.as_millis()).unwrap_or(u64::MAX).clamp(1, u64::from(u32::MAX));
+        let within = millis(within).clamp(1, u64::from(u32::MAX));
         let counts = ObjectiveCounts::default();
         let width = within.div_ceil(WITHIN);
         SpanRing {
