@@ -492,10 +492,13 @@ impl MemoryDriver {
         }
     }
 
-    /// Runs one turn of every shard.
+    /// Runs one turn of every shard that asks for one, as the broker does: what a shard has to do
+    /// and does not ask for is left undone.
     pub fn turn(&mut self) {
         for shard in 0..self.shards.len() {
-            self.with_shard(shard, |shard, now, io| shard.turn(now, io));
+            if self.shards[shard].has_work() {
+                self.with_shard(shard, |shard, now, io| shard.turn(now, io));
+            }
         }
     }
 

@@ -156,6 +156,22 @@ fn a_message_that_its_receiver_acknowledges_is_acknowledged_before_the_commit() 
     }
 }
 
+#[test]
+fn a_message_of_a_plain_subscription_is_acknowledged_before_the_commit() {
+    for shards in [1, 2] {
+        let mut driver = MemoryDriver::new(&driver::settings(), shards);
+        driver.keep_in_store();
+        let publisher = Client::connect(&mut driver, &named_at("publisher", 0, shards), V5, 0);
+        let receiver = Client::connect(&mut driver, &named_at("receiver", shards - 1, shards), V5, 3600);
+        subscribe(&mut driver, receiver.link, &["t"], QoS::AtLeastOnce);
+        driver.delays_commits = true;
+        publisher.publish(&mut driver, 1, QoS::AtLeastOnce);
+        assert_eq!(publisher.answers(&mut driver), []);
+        assert_eq!(receiver.take_all(&mut driver), [1]);
+        assert_eq!(publisher.answers(&mut driver), [(1, TAKEN)], "with {shards} shards");
+    }
+}
+
 // docs/architecture.md, "Transactions over several shards", rule 4
 #[test]
 fn a_queued_message_of_a_transaction_leaves_only_after_its_commit() {

@@ -165,7 +165,7 @@ impl Shard {
             || !self.core.dead_letters.is_empty()
             || self.routes.orphaned_queues.is_nudged()
             || self.core.peers.has_outgoing()
-            || self.core.durability.write_buffer().is_some_and(|l| l.is_due())
+            || self.core.durability.write_buffer().is_some_and(|l| l.is_due() || l.has_finished())
     }
 
     /// Returns true if a flush or a job is left: for a driver that runs turns until all work is
