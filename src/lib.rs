@@ -96,6 +96,6 @@ pub mod service;
 pub mod store;
 
 pub use homing_core::{
-    access, durability, escape, events, letters, login, mqtt, named_enum, operators, peers, persistence,
-    routing, session, shard, shared, slots, time,
+    access, bridge, durability, escape, events, letters, login, mqtt, named_enum, operators, peers,
+    persistence, routing, session, shard, shared, slots, time,
 };

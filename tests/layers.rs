@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the ground up: each imports only from those before it, and from itself. `true`:
 /// the module is pure, and part of the package `homing-core`.
-const ORDER: [(&str, bool); 43] = [
+const ORDER: [(&str, bool); 44] = [
     ("escape", true),
     ("named_enum", true),
     ("time", true),
     ("mqtt", true),
+    ("bridge", true),
     ("access", true),
     ("persistence", true),
     ("session", true),

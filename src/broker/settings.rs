@@ -6,7 +6,7 @@ use crate::access::meter::{MeteredRate, TrafficRates};
 use crate::config::{self, ByteSize, CertificateUser, ClientCertificates, Config, Listener, Redelivery};
 use crate::login::access_rules::{AccessSettings, RetainSourceCheck};
 use crate::login::acl_files::AclFiles;
-use crate::login::listener_terms::{ListenerConnections, ListenerTerms, LiveRules, ProtocolVersions};
+use crate::login::listener_terms::{Comers, ListenerConnections, ListenerTerms, LiveRules, ProtocolVersions};
 use crate::routing::limit_shares::ShareRules;
 use crate::routing::retained::RetainedLimits;
 use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy, OwnerPolicy};
@@ -164,6 +164,8 @@ pub(super) fn listener_terms(
         listener.auth.is_some() || listener.password_file.is_some() || listener.anonymous.is_some();
     ListenerTerms {
         connections,
+        comers: Comers::Clients,
+        receive_maximum: None,
         auth: has_auth.then(|| policy_of(config, listener)),
         password_file: listener.password_file.as_ref().map(PathBuf::from),
         packet_size: listener.packet_size.map(packet_size),

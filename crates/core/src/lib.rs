@@ -11,6 +11,7 @@
 #![warn(clippy::unwrap_used, reason = "a panic is fatal to the whole broker, so it must be argued for")]
 
 pub mod access;
+pub mod bridge;
 pub mod durability;
 pub mod escape;
 pub mod events;

@@ -2,7 +2,9 @@
 //! connections.
 
 use crate::access::acl::Acl;
+use crate::access::grant::SessionRules;
 use crate::access::meter::{MeteredRate, TrafficRates};
+use crate::bridge;
 use crate::mqtt::packet::{ProtocolVersion, ReasonCode};
 use crate::session::authentication::AuthPolicy;
 use crate::session::client_id_rule::ClientIdRule;
@@ -22,6 +24,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub struct ListenerTerms {
     /// The count of the connections.
     pub connections: Arc<ListenerConnections>,
+    /// Those who come by the listener.
+    pub comers: Comers,
+    /// The most unfinished messages that a client may send.
+    pub receive_maximum: Option<u16>,
     /// The rules about the clients that may enter.
     pub auth: Option<AuthPolicy>,
     /// The path of the password file.
@@ -43,6 +49,17 @@ pub struct ListenerTerms {
     /// The settings that a reload also changes for the clients that are connected. A listener
     /// shares them with its predecessor, if the two differ in nothing else.
     pub rules: Arc<LiveRules>,
+}
+
+/// Those who come by a listener.
+#[derive(Clone, Debug, Default)]
+pub enum Comers {
+    /// Clients. None of them may use the client identifier of a bridge.
+    #[default]
+    Clients,
+    /// A bridge of the broker itself, whose client identifier is that of a bridge. With the rules
+    /// of its session alone; `None` if the ACL file counts.
+    Bridge(Option<SessionRules>),
 }
 
 /// The present [`ListenerRules`] of a listener.
@@ -79,6 +96,28 @@ impl ListenerTerms {
             messages: self.message_rate.unwrap_or(broker.messages),
             bytes: self.byte_rate.unwrap_or(broker.bytes),
         }
+    }
+
+    /// Returns the rules of a session alone that its client gets without a login.
+    pub(crate) fn own_rules(&self) -> Option<SessionRules> {
+        match &self.comers {
+            Comers::Clients => None,
+            Comers::Bridge(rules) => rules.clone(),
+        }
+    }
+
+    /// Checks that a client identifier is one of a bridge if a bridge comes, and none if a client
+    /// comes.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub(crate) fn check_prefix(&self, client_id: &str) -> Result<(), ConnectRefusal> {
+        let is_bridge = matches!(self.comers, Comers::Bridge(_));
+        if client_id.starts_with(bridge::CLIENT_ID_PREFIX) == is_bridge {
+            return Ok(());
+        }
+        let what = "client ids that begin with $bridge/ are those of the broker's own bridges";
+        Err(ConnectRefusal::new(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID, what))
     }
 
     /// Checks that clients may speak a version.

@@ -28,8 +28,10 @@
 //! | [`client_commands`] | commands about one client |
 //! | [`message_commands`] | commands about messages that no session has |
 //! | [`publish_command`] | the command to publish a message |
+//! | [`bridge_command`] | what a bridge needs of its session before it connects |
 //! | [`bulk_commands`] | commands about many connections, dead letters or messages |
 
+pub mod bridge_command;
 pub mod budget;
 pub mod bulk_commands;
 mod by_filter;

@@ -293,6 +293,20 @@ impl Receiver {
         known
     }
 
+    /// Forgets every QoS 2 identifier, because the client has lost its session: its identifiers
+    /// denote new messages. Returns their number. Costs 65,535 steps if there are many.
+    pub fn release_all(&mut self) -> usize {
+        let mut released = 0;
+        let sets = [self.exactly_once.take(), self.carried_over.take()];
+        for set in sets.into_iter().flatten() {
+            set.for_each(|id| {
+                released += 1;
+                self.row.iter().for_each(|row| row.incoming_done(id));
+            });
+        }
+        released
+    }
+
     /// Undoes [`Self::admit`] for a PUBLISH that was never recorded. Returns true if the identifier
     /// was known.
     pub fn forget(&mut self, id: PacketId) -> bool {

@@ -117,6 +117,13 @@ impl ShardControl<'_> {
         self.shard.end_session(self.now, id, SessionEnd::Operator);
     }
 
+    /// Forgets the QoS 2 identifiers of a session's client, which has lost its session. Returns
+    /// their number.
+    pub(crate) fn forget_incoming(&mut self, id: SessionId) -> usize {
+        let entry = self.shard.core.sessions.get_mut(id);
+        entry.map_or(0, |entry| entry.session.receiver.release_all())
+    }
+
     /// Sends the unacknowledged packets again now, on the connection of the session. Returns their
     /// number.
     pub(crate) fn resend(&mut self, id: SessionId, connection: ConnectionId, view: SocketView) -> u32 {

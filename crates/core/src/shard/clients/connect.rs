@@ -290,7 +290,8 @@ impl<'a> ConnectRequest<'a> {
             FirstDecision::Anonymous => Ok(LoginVerdict::Accepted(AcceptedLogin::ANONYMOUS)),
             FirstDecision::Named(name, source) => {
                 let grant = Grant::from(Arc::new(Identity::new(name, source)));
-                Ok(LoginVerdict::Accepted(grant.into()))
+                let rules = connection.listener.own_rules();
+                Ok(LoginVerdict::Accepted(Grant { rules, ..grant }.into()))
             }
             first @ (FirstDecision::Asks | FirstDecision::Exchanges(_)) => {
                 let authentication = Authentication::begin(now, settings.auth_timeout);
@@ -327,6 +328,7 @@ impl<'a> ConnectRequest<'a> {
         core: &Core,
     ) -> Result<(), ConnectRefusal> {
         let client_id = self.connect.client_id;
+        listener.check_prefix(client_id)?;
         match &listener.client_id {
             Some(rule)
                 if !client_id.is_empty()
@@ -565,7 +567,7 @@ impl<'a> ConnectRequest<'a> {
             session_entry.session.sender.set_redelivery(redelivery);
         }
         let granted = take_connect_requests(session_id, connect, &mut shard.core);
-        let receive_maximum = shard.core.settings.session.receive_maximum;
+        let receive_maximum = receive_maximum(id, &shard.core);
         let mut connack = negotiated.connack(connect, receive_maximum, assigned);
         connack.session_present = present;
         if let Some(EnhancedProof { method, data }) = proof {
@@ -624,7 +626,8 @@ impl<'a> ConnectRequest<'a> {
         core: &mut Core,
     ) {
         let ConnectRequest { now, connection: id, connect, .. } = *self;
-        let Core { connections, sessions, settings, .. } = &mut *core;
+        let receive_maximum = receive_maximum(id, core);
+        let Core { connections, sessions, .. } = &mut *core;
         // Both are there: CONNECT has just been accepted, and its session found or begun.
         let (Some(connection), Some(session_entry)) = (connections.get_mut(id), sessions.get_mut(session_id))
         else {
@@ -640,7 +643,7 @@ impl<'a> ConnectRequest<'a> {
         let wire = &mut connection.wire;
         session_entry.connection = Some(id);
         session_entry.session.receiver.begin_connection(AnnouncedLimits {
-            receive_maximum: settings.session.receive_maximum,
+            receive_maximum,
             topic_alias_maximum: negotiated.bounds.topic_alias_maximum,
         });
         negotiated.begin_connection(&mut session_entry.session, connect, wire);
@@ -703,6 +706,12 @@ impl<'a> ConnectRequest<'a> {
         core.note_refused(id, Some(client_id), user_name, refusal.reason, refusal.what);
         Flow::Closed
     }
+}
+
+/// Returns the most unfinished messages that a client may send.
+fn receive_maximum(id: ConnectionId, core: &Core) -> u16 {
+    let of_listener = core.connections.get(id).and_then(|connection| connection.listener.receive_maximum);
+    of_listener.unwrap_or(core.settings.session.receive_maximum)
 }
 
 /// Counts and notes that a session without an owner got one.

@@ -1,0 +1,147 @@
+//! The deadlines of one established connection: PINGREQ, its answer, and acknowledgements.
+
+use crate::time::Instant;
+use std::time::Duration;
+
+/// The times that the other broker is given.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// The Keep Alive of the connection; zero is none.
+    pub keep_alive: Duration,
+    /// The time for PINGRESP and SUBACK.
+    pub answer: Duration,
+    /// The time without any acknowledgement while messages wait for one.
+    pub acknowledgement: Duration,
+}
+
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing yet.
+    Nothing,
+    /// A PINGREQ.
+    Ping,
+    /// The end: PINGRESP or SUBACK did not come.
+    Unanswered,
+    /// The end: the other broker acknowledges nothing.
+    Unacknowledged,
+}
+
+/// The deadlines of one connection.
+#[derive(Debug)]
+pub struct Deadlines {
+    patience: Patience,
+    sent: Instant,
+    heard: Instant,
+    /// The time until which an answer has to come; [`Instant::NEVER`] if none is expected.
+    answer: Instant,
+    /// The time of the last acknowledgement; [`Instant::NEVER`] while none is expected.
+    progress: Instant,
+}
+
+impl Deadlines {
+    /// Returns the deadlines of a connection on which SUBACK is expected.
+    pub fn new(now: Instant, patience: Patience) -> Deadlines {
+        Deadlines { patience, sent: now, heard: now, answer: now + patience.answer, progress: Instant::NEVER }
+    }
+
+    /// Notes that packets were sent.
+    pub fn sent(&mut self, now: Instant) {
+        self.sent = now;
+    }
+
+    /// Notes that packets came. Each of them shows that the other broker is there.
+    pub fn heard(&mut self, now: Instant) {
+        (self.heard, self.answer) = (now, Instant::NEVER);
+    }
+
+    /// Notes that a message was sent that the other broker has to acknowledge.
+    pub fn expects_acknowledgement(&mut self, now: Instant) {
+        if self.progress == Instant::NEVER {
+            self.progress = now;
+        }
+    }
+
+    /// Notes an acknowledgement. `are_more` is true if others are expected.
+    pub fn acknowledged(&mut self, now: Instant, are_more: bool) {
+        self.progress = if are_more { now } else { Instant::NEVER };
+    }
+
+    /// Returns the next time at which [`Self::due`] has something to say.
+    pub fn next(&self) -> Instant {
+        self.ping_at().min(self.answer).min(self.acknowledgement_at())
+    }
+
+    /// Returns what is due. A PINGREQ counts as sent.
+    pub fn due(&mut self, now: Instant) -> Due {
+        if self.answer <= now {
+            return Due::Unanswered;
+        }
+        if self.acknowledgement_at() <= now {
+            return Due::Unacknowledged;
+        }
+        if self.ping_at() <= now {
+            (self.sent, self.answer) = (now, now + self.patience.answer);
+            return Due::Ping;
+        }
+        Due::Nothing
+    }
+
+    fn acknowledgement_at(&self) -> Instant {
+        match self.progress {
+            Instant::NEVER => Instant::NEVER,
+            progress => progress + self.patience.acknowledgement,
+        }
+    }
+
+    /// Returns the time of the next PINGREQ. A connection on which only one side speaks gets one,
+    /// too: the other side may be gone.
+    fn ping_at(&self) -> Instant {
+        if self.patience.keep_alive.is_zero() || self.answer != Instant::NEVER {
+            return Instant::NEVER;
+        }
+        // 3.1.1 [MQTT-3.1.2-23], 5.0 [MQTT-3.1.2-20]: within the Keep Alive.
+        self.sent.min(self.heard) + self.patience.keep_alive.mul_f32(0.9)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deadlines() -> Deadlines {
+        let seconds = Duration::from_secs;
+        let patience =
+            Patience { keep_alive: seconds(100), answer: seconds(10), acknowledgement: seconds(30) };
+        let mut deadlines = Deadlines::new(Instant::ZERO, patience);
+        deadlines.heard(Instant::ZERO);
+        deadlines
+    }
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_millis(seconds * 1_000)
+    }
+
+    #[test]
+    fn a_silent_side_gets_a_ping_and_then_ten_seconds() {
+        let mut deadlines = deadlines();
+        deadlines.sent(at(50));
+        assert_eq!(deadlines.next(), at(90), "nothing was heard since 0 s");
+        assert_eq!(deadlines.due(at(90)), Due::Ping);
+        assert_eq!((deadlines.due(at(99)), deadlines.next()), (Due::Nothing, at(100)));
+        assert_eq!(deadlines.due(at(100)), Due::Unanswered);
+        deadlines.heard(at(99));
+        assert_eq!((deadlines.due(at(100)), deadlines.next()), (Due::Nothing, at(180)));
+    }
+
+    #[test]
+    fn acknowledgements_count_from_the_last_one() {
+        let mut deadlines = deadlines();
+        deadlines.expects_acknowledgement(at(1));
+        deadlines.expects_acknowledgement(at(20));
+        deadlines.acknowledged(at(25), true);
+        assert_eq!((deadlines.due(at(54)), deadlines.due(at(55))), (Due::Nothing, Due::Unacknowledged));
+        deadlines.acknowledged(at(55), false);
+        assert_eq!(deadlines.due(at(89)), Due::Nothing);
+    }
+}

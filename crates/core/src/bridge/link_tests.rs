@@ -1,0 +1,294 @@
+//! The link between packets that a shard and another broker could send.
+
+use super::deadlines::Patience;
+use super::hello::TermsThere;
+use super::link::{Link, LinkEnd, LinkNews, LinkTerms, Output};
+use super::rules::tests::rule;
+use super::rules::{Direction, TopicRules};
+use super::{BridgeState, hello};
+use crate::mqtt::codec::{Decoded, decode, encode};
+use crate::mqtt::packet::{
+    Acknowledgement, Connack, ConnackProperties, Packet, PacketId, Properties, ProtocolVersion, Publish,
+    PublishProperties, QoS, ReasonCode, Suback,
+};
+use crate::time::Instant;
+use ProtocolVersion::{V3_1_1, V5};
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::time::Duration;
+
+const THERE: TermsThere = TermsThere {
+    session_present: true,
+    receive_maximum: 100,
+    packet_size: None,
+    maximum_qos: QoS::ExactlyOnce,
+    takes_retained: true,
+    takes_wildcards: true,
+    keep_alive: None,
+};
+
+/// A link with `sensors/#` on its way out to `plant/sensors/#`, and `orders` in from `plant/orders`.
+struct Fixture {
+    link: Link,
+    version: ProtocolVersion,
+    out: Output,
+}
+
+impl Fixture {
+    fn new(version: ProtocolVersion, there: TermsThere) -> Fixture {
+        let rules = TopicRules::new([
+            rule(Direction::Out, "", "sensors/#", "plant/"),
+            rule(Direction::In, "", "orders", "plant/"),
+        ]);
+        let patience = Patience {
+            keep_alive: Duration::from_secs(60),
+            answer: Duration::from_secs(10),
+            acknowledgement: Duration::from_secs(30),
+        };
+        let terms = LinkTerms { version, there, patience, packet_size_here: 1_000 };
+        let mut out = Output::default();
+        let link = Link::begin(Instant::ZERO, Arc::new(rules), terms, vec!["old".into()], &mut out);
+        Fixture { link: link.expect("short filters"), version, out }
+    }
+
+    /// Returns a link whose two SUBSCRIBE packets are answered, and what it said so far is gone.
+    fn established(version: ProtocolVersion, there: TermsThere) -> Fixture {
+        let mut fixture = Fixture::new(version, there);
+        let connack = Connack {
+            session_present: false,
+            reason: ReasonCode::SUCCESS,
+            properties: ConnackProperties::default(),
+        };
+        fixture.here(&Packet::Connack(Box::new(connack))).expect("accepted");
+        fixture.here(&suback(&[ReasonCode::GRANTED_QOS_2])).expect("granted");
+        fixture.there(&suback(&[ReasonCode::GRANTED_QOS_2])).expect("granted");
+        assert_eq!(fixture.link.state(), BridgeState::Established);
+        fixture.link.take_news();
+        fixture.out = Output::default();
+        fixture
+    }
+
+    fn here(&mut self, packet: &Packet<'_>) -> Result<usize, LinkEnd> {
+        let mut bytes = Vec::new();
+        encode(packet, V5, &mut bytes).expect("a lawful packet");
+        self.link.take_from_here(Instant::ZERO, &bytes, &mut self.out)
+    }
+
+    fn there(&mut self, packet: &Packet<'_>) -> Result<usize, LinkEnd> {
+        let mut bytes = Vec::new();
+        encode(packet, self.version, &mut bytes).expect("a lawful packet");
+        self.link.take_from_there(Instant::ZERO, &bytes, &mut self.out)
+    }
+
+    /// Returns the packets to the shard and to the other broker, each in a short form.
+    fn said(&mut self) -> (Vec<String>, Vec<String>) {
+        let Output { here, there } = std::mem::take(&mut self.out);
+        (packets(&here, V5), packets(&there, self.version))
+    }
+}
+
+fn packets(mut bytes: &[u8], version: ProtocolVersion) -> Vec<String> {
+    let mut packets = Vec::new();
+    while let Ok(Decoded::Packet { packet, length }) = decode(bytes, version, u32::MAX) {
+        packets.push(match &packet {
+            Packet::Publish(p) => format!(
+                "PUBLISH {} q{}{}{} {}",
+                p.topic,
+                p.qos.bits(),
+                if p.dup { " dup" } else { "" },
+                if p.retain { " retain" } else { "" },
+                p.packet_id.map_or(0, PacketId::get),
+            ),
+            Packet::Puback(ack) | Packet::Pubrec(ack) | Packet::Pubrel(ack) | Packet::Pubcomp(ack) => {
+                format!("{} {} {:02X}", packet.name(), ack.packet_id, ack.reason.byte())
+            }
+            other => other.name().to_owned(),
+        });
+        bytes = &bytes[length..];
+    }
+    packets
+}
+
+fn id(id: u16) -> PacketId {
+    PacketId::new(id).expect("not 0")
+}
+
+fn suback(reasons: &[ReasonCode]) -> Packet<'static> {
+    Packet::Suback(Suback {
+        packet_id: id(u16::MAX),
+        properties: Properties::EMPTY,
+        reasons: reasons.to_vec(),
+    })
+}
+
+fn publish<'a>(topic: &'a str, qos: QoS, payload: &'a [u8]) -> Publish<'a> {
+    let packet_id = (qos != QoS::AtMostOnce).then(|| id(7));
+    let properties = PublishProperties::default();
+    Publish { dup: true, qos, retain: true, topic, packet_id, properties, payload }
+}
+
+fn ack(reason: ReasonCode) -> Acknowledgement<'static> {
+    Acknowledgement { reason, ..Acknowledgement::success(id(7)) }
+}
+
+#[test]
+fn both_sides_are_subscribed_and_old_filters_go() {
+    let mut fixture = Fixture::new(V5, THERE);
+    assert_eq!(fixture.said(), (vec![], vec!["SUBSCRIBE".to_owned()]));
+    let connack = hello_connack();
+    fixture.here(&connack).expect("accepted");
+    assert_eq!(fixture.said().0, ["UNSUBSCRIBE", "SUBSCRIBE"]);
+    fixture.there(&suback(&[ReasonCode::NOT_AUTHORIZED])).expect("one reason for one filter");
+    assert_eq!(fixture.link.state(), BridgeState::Subscribing);
+    fixture.here(&suback(&[ReasonCode::GRANTED_QOS_1])).expect("granted");
+    let refused = LinkNews::FilterRefusedThere("plant/orders".into(), ReasonCode::NOT_AUTHORIZED);
+    assert_eq!(fixture.link.take_news(), [refused, LinkNews::Established]);
+}
+
+fn hello_connack() -> Packet<'static> {
+    Packet::Connack(Box::new(Connack {
+        session_present: true,
+        reason: ReasonCode::SUCCESS,
+        properties: ConnackProperties::default(),
+    }))
+}
+
+#[test]
+fn messages_and_acknowledgements_pass_with_their_identifier_in_both_directions() {
+    for version in [V3_1_1, V5] {
+        let mut fixture = Fixture::established(version, THERE);
+        fixture.here(&Packet::Publish(publish("sensors/1", QoS::ExactlyOnce, b"x"))).expect("passes");
+        fixture.there(&Packet::Pubrec(ack(ReasonCode::SUCCESS))).expect("passes");
+        fixture.here(&Packet::Pubrel(ack(ReasonCode::SUCCESS))).expect("passes");
+        assert_eq!(fixture.link.unacknowledged(), 1);
+        fixture.there(&Packet::Pubcomp(ack(ReasonCode::SUCCESS))).expect("passes");
+        assert_eq!(fixture.link.unacknowledged(), 0);
+        let out = ["PUBLISH plant/sensors/1 q2 dup retain 7", "PUBREL 7 00"].map(String::from).to_vec();
+        let back = ["PUBREC 7 00", "PUBCOMP 7 00"].map(String::from).to_vec();
+        assert_eq!(fixture.said(), (back, out));
+        fixture.there(&Packet::Publish(publish("plant/orders", QoS::AtLeastOnce, b"x"))).expect("passes");
+        fixture.here(&Packet::Puback(ack(ReasonCode::NO_MATCHING_SUBSCRIBERS))).expect("passes");
+        let reason = if version == V5 { "PUBACK 7 10" } else { "PUBACK 7 00" };
+        assert_eq!(fixture.said(), (vec!["PUBLISH orders q1 dup retain 7".into()], vec![reason.into()]));
+        assert_eq!((fixture.link.counts().sent, fixture.link.counts().received), (1, 1));
+    }
+}
+
+#[test]
+fn a_message_that_the_other_broker_forgot_is_sent_as_a_new_one() {
+    let mut fixture = Fixture::established(V5, TermsThere { session_present: false, ..THERE });
+    fixture.here(&Packet::Publish(publish("sensors/1", QoS::ExactlyOnce, b"x"))).expect("passes");
+    assert_eq!(fixture.said().1, ["PUBLISH plant/sensors/1 q2 retain 7"]);
+}
+
+#[test]
+fn a_message_that_no_rule_lets_in_is_refused_by_the_shard_in_its_place() {
+    let mut fixture = Fixture::established(V5, THERE);
+    fixture.there(&Packet::Publish(publish("plant/other", QoS::AtLeastOnce, b"x"))).expect("goes on");
+    fixture.there(&Packet::Publish(publish("plant/other", QoS::AtMostOnce, b"x"))).expect_err("dup at QoS 0");
+    let at_most_once = Publish { dup: false, ..publish("orders", QoS::AtMostOnce, b"x") };
+    fixture.there(&Packet::Publish(at_most_once)).expect("goes on");
+    let large = [b'x'; 990];
+    fixture
+        .there(&Packet::Publish(publish("plant/orders", QoS::AtLeastOnce, &large)))
+        .expect_err("too large");
+    assert_eq!(fixture.said(), (vec!["PUBLISH $SYS/bridge/refused q1 dup 7".into()], vec![]));
+    assert_eq!(fixture.link.counts().refused, 2);
+}
+
+#[test]
+fn a_message_that_grows_beyond_the_limit_of_this_broker_is_refused_and_not_sent_for_ever() {
+    let rules = TopicRules::new([rule(Direction::In, "here/", "orders", "")]);
+    let mut fixture = Fixture::established(V5, THERE);
+    let terms = LinkTerms {
+        version: V5,
+        there: THERE,
+        patience: Patience {
+            keep_alive: Duration::ZERO,
+            answer: Duration::ZERO,
+            acknowledgement: Duration::ZERO,
+        },
+        packet_size_here: 1_000,
+    };
+    fixture.link =
+        Link::begin(Instant::ZERO, Arc::new(rules), terms, vec![], &mut Output::default()).expect("short");
+    let large = [b'x'; 984];
+    fixture.there(&Packet::Publish(publish("orders", QoS::AtLeastOnce, &large))).expect("goes on");
+    assert_eq!(fixture.said().0, ["PUBLISH $SYS/bridge/refused q1 dup 7"]);
+    assert_eq!(fixture.link.counts().too_large, 1);
+}
+
+#[test]
+fn a_message_that_cannot_leave_is_acknowledged_negatively_here() {
+    let mut fixture = Fixture::established(V5, TermsThere { packet_size: Some(40), ..THERE });
+    fixture.here(&Packet::Publish(publish("old/1", QoS::AtLeastOnce, b"x"))).expect("goes on");
+    fixture.here(&Packet::Publish(publish("sensors/1", QoS::ExactlyOnce, &[b'x'; 40]))).expect("goes on");
+    assert_eq!(fixture.said(), (vec!["PUBACK 7 90".into(), "PUBREC 7 90".into()], vec![]));
+    assert_eq!((fixture.link.counts().dropped, fixture.link.unacknowledged()), (2, 0));
+}
+
+#[test]
+fn a_lower_maximum_qos_ends_the_exchange_here() {
+    let mut fixture = Fixture::established(V5, TermsThere { maximum_qos: QoS::AtLeastOnce, ..THERE });
+    fixture.here(&Packet::Publish(publish("sensors/1", QoS::ExactlyOnce, b"x"))).expect("passes");
+    fixture.there(&Packet::Puback(ack(ReasonCode::SUCCESS))).expect("passes");
+    fixture.here(&Packet::Pubrel(ack(ReasonCode::SUCCESS))).expect("passes");
+    let here = ["PUBREC 7 00", "PUBCOMP 7 00"].map(String::from).to_vec();
+    assert_eq!(fixture.said(), (here, vec!["PUBLISH plant/sensors/1 q1 dup retain 7".into()]));
+    let terms = TermsThere { maximum_qos: QoS::AtMostOnce, takes_retained: false, ..THERE };
+    let mut fixture = Fixture::established(V5, terms);
+    fixture.here(&Packet::Publish(publish("sensors/1", QoS::AtLeastOnce, b"x"))).expect("passes");
+    assert_eq!(fixture.said(), (vec!["PUBACK 7 00".into()], vec!["PUBLISH plant/sensors/1 q0 0".into()]));
+}
+
+#[test]
+fn a_broker_that_breaks_the_protocol_ends_the_connection_with_the_reason() {
+    let mut fixture = Fixture::new(V5, THERE);
+    let two = fixture.there(&suback(&[ReasonCode::SUCCESS, ReasonCode::SUCCESS]));
+    assert_eq!(two, Err(LinkEnd::Suback { asked: 1, found: 2 }));
+    let mut fixture = Fixture::established(V5, THERE);
+    let end = fixture.there(&Packet::Pingreq).expect_err("a broker sends none");
+    assert_eq!(
+        (end.clone(), end.reason_there()),
+        (LinkEnd::Unexpected("PINGREQ"), ReasonCode::PROTOCOL_ERROR)
+    );
+    let mut aliased = publish("", QoS::AtLeastOnce, b"x");
+    aliased.properties.topic_alias = NonZeroU16::new(1);
+    assert_eq!(fixture.there(&Packet::Publish(aliased)), Err(LinkEnd::TopicAlias));
+    let end = fixture.link.take_from_there(Instant::ZERO, b"\x00\x00", &mut fixture.out);
+    assert!(matches!(end, Err(LinkEnd::Malformed(_))), "{end:?}");
+    let two_gib = b"\x30\xFF\xFF\xFF\x7F";
+    let end = fixture.link.take_from_there(Instant::ZERO, two_gib, &mut fixture.out).expect_err("too large");
+    assert_eq!(end.reason_there(), ReasonCode::PACKET_TOO_LARGE);
+    fixture.link.end(Some(&end), &mut fixture.out);
+    assert_eq!(fixture.said(), (vec!["DISCONNECT".into()], vec!["DISCONNECT".into()]));
+}
+
+#[test]
+fn an_identifier_of_a_pending_subscribe_waits() {
+    let mut fixture = Fixture::new(V5, THERE);
+    fixture.here(&hello_connack()).expect("accepted");
+    let message = Publish { packet_id: Some(id(u16::MAX)), ..publish("sensors/1", QoS::AtLeastOnce, b"x") };
+    assert_eq!(fixture.here(&Packet::Publish(message.clone())), Ok(0));
+    fixture.there(&suback(&[ReasonCode::SUCCESS])).expect("granted");
+    assert!(fixture.here(&Packet::Publish(message)).expect("passes") > 0);
+}
+
+#[test]
+fn filters_with_wildcards_are_not_sent_to_a_broker_that_takes_none() {
+    let rules = TopicRules::new([rule(Direction::In, "", "orders/#", "")]);
+    let terms = LinkTerms {
+        version: V5,
+        there: TermsThere { takes_wildcards: false, ..THERE },
+        patience: Patience {
+            keep_alive: hello::TermsThere::keep_alive(&THERE, 0),
+            answer: Duration::ZERO,
+            acknowledgement: Duration::ZERO,
+        },
+        packet_size_here: 1_000,
+    };
+    let mut out = Output::default();
+    let mut link = Link::begin(Instant::ZERO, Arc::new(rules), terms, vec![], &mut out).expect("short");
+    assert!(out.there.is_empty() && matches!(link.take_news()[..], [LinkNews::FilterRefusedThere(..)]));
+    assert!(link.deadline().is_never());
+}

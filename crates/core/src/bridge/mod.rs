@@ -1,0 +1,51 @@
+//! The client's end of the protocol, for connections that the broker itself makes: bridges.
+//!
+//! A bridge joins two brokers. Here it is an ordinary session with the client identifier
+//! `$bridge/NAME`, and the shard knows nothing more about it. At the other broker it is an ordinary
+//! client. [`link::Link`] stands between them:
+//!
+//! ```text
+//! shard of $bridge/NAME  <── here ──>  Link  <── there ──>  the other broker
+//! ```
+//!
+//! What the shard sends to its subscriber is, there, the PUBLISH of a client; what comes from there
+//! is, here, the PUBLISH of a client. Packet Identifiers pass unchanged, because the identifiers of
+//! the two directions are independent on both connections. So the link keeps nothing that would
+//! have to be stored: window, queue, redelivery and QoS 2 identifiers are those of the two sessions.
+//!
+//! | file | concern |
+//! |---|---|
+//! | [`rules`] | the topics that pass, and their names at the other side |
+//! | [`hello`] | CONNECT to the other broker, its CONNACK, and CONNECT to the shard |
+//! | [`link`] | the packets of an established connection, in both directions |
+//! | [`deadlines`] | PINGREQ, and brokers that do not answer or acknowledge |
+//! | [`backoff`] | the time until the next attempt to connect |
+
+pub mod backoff;
+pub mod deadlines;
+pub mod hello;
+pub mod link;
+#[cfg(test)]
+mod link_tests;
+pub mod rules;
+
+use crate::named_enum::named_enum;
+
+/// The beginning of the client identifiers of bridges. No client may use it.
+pub const CLIENT_ID_PREFIX: &str = "$bridge/";
+
+named_enum! {
+    /// The state of a bridge.
+    pub enum BridgeState {
+        /// The name of the other broker is resolved, or its socket or TLS is not connected yet.
+        Dialling = "dialling",
+        /// CONNECT is sent.
+        AwaitingConnack = "awaiting_connack",
+        /// The other broker has accepted CONNECT, and has not answered SUBSCRIBE.
+        Subscribing = "subscribing",
+        /// Messages pass in both directions.
+        Established = "established",
+        /// The next attempt has its time.
+        Waiting = "waiting",
+    }
+}

@@ -1,0 +1,66 @@
+//! What a bridge needs of its session here before it connects.
+
+use crate::operators::command::{CarriedOut, Command};
+use crate::session::outbound::stall::SocketView;
+use crate::shard::Shard;
+use crate::time::Instant;
+
+/// Looks at the session of a bridge. Carried out while the bridge is not connected.
+#[derive(Clone, Debug)]
+pub struct PrepareBridge {
+    /// The client identifier of the bridge.
+    pub client_id: Box<str>,
+    /// What the other broker has.
+    pub there: SessionThere,
+}
+
+/// The session of a bridge at the other broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionThere {
+    /// Unknown, or as before.
+    Kept,
+    /// Gone. The identifiers of the other broker denote new messages, so those of its QoS 2
+    /// messages are forgotten here.
+    Lost,
+}
+
+/// The session of a bridge here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BridgeSession {
+    /// False if there is no session yet.
+    pub exists: bool,
+    /// Its Topic Filters.
+    pub filters: Vec<String>,
+    /// QoS 2 identifiers that were forgotten.
+    pub forgotten: usize,
+    /// The messages in its queue.
+    pub queued: usize,
+    /// The client's unacknowledged messages in flight.
+    pub in_flight: usize,
+}
+
+impl Command for PrepareBridge {
+    type Outcome = BridgeSession;
+
+    fn carry_out(&self, now: Instant, _: SocketView, shard: &mut Shard) -> CarriedOut<BridgeSession> {
+        let mut shard = shard.control(now);
+        let Some(id) = shard.view().find(&self.client_id) else {
+            return CarriedOut { outcome: BridgeSession::default(), commit: None };
+        };
+        let forgotten = match self.there {
+            SessionThere::Kept => 0,
+            SessionThere::Lost => shard.forget_incoming(id),
+        };
+        let entry = shard.view().session(id);
+        let outcome = BridgeSession {
+            exists: entry.is_some(),
+            filters: entry.map_or_else(Vec::new, |entry| {
+                entry.session.subscriptions.iter().map(str::to_owned).collect()
+            }),
+            forgotten,
+            queued: entry.map_or(0, |entry| entry.session.sender.queue.len()),
+            in_flight: entry.map_or(0, |entry| entry.session.sender.window.len()),
+        };
+        CarriedOut { outcome, commit: if forgotten > 0 { shard.commit() } else { None } }
+    }
+}
