@@ -33,6 +33,7 @@
 //! | `homing-shake-N` | `runtime.handshake_threads`, if a listener needs them | handshakes |
 //! | `homing-auth-N` | `auth.workers`, with passwords or tokens | their checks (`authenticator`) |
 //! | `homing-http` | one, with `auth.http_url` | the requests of the `authenticator` by HTTP |
+//! | `homing-bridge` | one, with `[[bridges]]` | the sockets of the bridges (`bridges`) |
 //! | `homing-log` | one | writes log lines to standard error ([`crate::log::stderr`]) |
 //!
 //! The process's first thread waits for signals ([`Broker::run`]).
@@ -50,6 +51,7 @@
 //! | [`file_news`], [`revocations`] | changes of files; clients that a reload disconnects |
 //! | `storage` | the store at the start: recovered sessions to their shards |
 //! | `bind` | the sockets of the listeners |
+//! | [`bridges`] | connections to other brokers, on a thread of their own |
 //! | `connect_limits` | connects a second, and of one address |
 //! | `listener`, `open_listener` | accepted sockets to the shards; facts about a listener |
 //! | `listener_plan`, `live_listeners` | the way to new listeners; listeners that open and close |
@@ -67,6 +69,7 @@
 
 mod authenticator;
 pub mod bind;
+pub mod bridges;
 mod connect_limits;
 pub mod connection;
 mod driver;

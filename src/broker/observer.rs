@@ -3,6 +3,7 @@
 //! The view is cheap to clone and may live on any thread. Figures come from counters that the
 //! shards report once a second, so reading them costs the shards nothing.
 
+use super::bridges::status::BridgeDirectory;
 use super::file_edits::{ClientFile, ClientFileContent, FileEdit, FileEdited, NotEdited};
 use super::open_listener::ListenerDirectory;
 use super::question::{AskShard, CommandShard, PublishInShard, ShardAnswer, TraceShard};
@@ -43,6 +44,7 @@ pub struct Observer {
     expiry: Addr<ExpiryActor>,
     /// `None` without a data directory.
     store: Option<Arc<StoreView>>,
+    bridges: Arc<BridgeDirectory>,
 }
 
 /// The shard did not answer in time, or the broker stops.
@@ -57,7 +59,16 @@ impl Observer {
         shards: &[Addr<ShardActor>],
         expiry: Addr<ExpiryActor>,
     ) -> Observer {
-        Observer { statistics, shared, listeners, shards: shards.into(), expiry, requests: None, store: None }
+        Observer {
+            statistics,
+            shared,
+            listeners,
+            shards: shards.into(),
+            expiry,
+            requests: None,
+            store: None,
+            bridges: Arc::default(),
+        }
     }
 
     /// Adds the way to the store.
@@ -65,9 +76,19 @@ impl Observer {
         Observer { store, ..self }
     }
 
+    /// Adds the states of the bridges.
+    pub(super) fn with_bridges(self, bridges: Arc<BridgeDirectory>) -> Observer {
+        Observer { bridges, ..self }
+    }
+
     /// Adds the way to the supervisor.
     pub(super) fn with_requests(self, requests: WeakSender<Request>) -> Observer {
         Observer { requests: Some(requests), ..self }
+    }
+
+    /// Returns the states of the bridges.
+    pub fn bridges(&self) -> &BridgeDirectory {
+        &self.bridges
     }
 
     /// Reads the configuration and its files again, after the reloads that were asked for before.

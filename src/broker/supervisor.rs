@@ -1,5 +1,6 @@
 //! Starts and stops the parts of the broker, in order.
 
+use super::bridges::{BridgeParts, Bridges};
 use super::connect_limits::LiveLimits;
 use super::dump::{self, InspectShard};
 use super::events::{EventListeners, EventLog};
@@ -135,6 +136,16 @@ impl Supervisor {
         let counted = (&statistics, &log);
         let listeners =
             LiveListeners::start(&config, (plan, sockets), &shards, counted, &limits, tls.servers())?;
+        let directory = Arc::clone(listeners.directory());
+        let observer =
+            Observer::new(Arc::clone(&statistics), Arc::clone(&shared), directory, &shards, expiry.clone());
+        let mut bridges = Bridges::new(BridgeParts {
+            shards: shards.iter().cloned().map(Addr::recipient).collect(),
+            observer,
+            limits: Arc::clone(&limits),
+            directory: Arc::default(),
+        });
+        bridges.put_in_force(&config);
         let files = LiveFiles {
             logins,
             decoys,
@@ -157,6 +168,7 @@ impl Supervisor {
             reading: FileThread::new("homing-files", READ),
             tell: None,
             settings_watchers: Vec::new(),
+            bridges,
             limits,
             shared: Arc::clone(&shared),
             store: writer.as_ref().map(Writer::to_store),
@@ -171,6 +183,7 @@ impl Supervisor {
         let (statistics, shared) = (Arc::clone(&self.statistics), Arc::clone(&self.shared));
         Observer::new(statistics, shared, listeners, &self.shards, self.expiry.clone())
             .with_store(self.view.clone())
+            .with_bridges(Arc::clone(self.reload.bridges.directory()))
     }
 
     /// Returns the text of a dump, or one line with the reason for its failure.
@@ -241,6 +254,7 @@ impl Supervisor {
     /// together.
     pub(super) async fn stop(mut self) {
         self.reload.listeners.stop();
+        self.reload.bridges.stop();
         // A new address for each message: an address that has met a full mailbox would send later
         // than now.
         let stopping: Vec<_> = self.shards.iter().map(|shard| shard.clone().send(Stop)).collect();

@@ -76,6 +76,8 @@ macro_rules! fields {
     };
 }
 
+pub(super) use fields;
+
 fields! {
     /// One listener. A field that is `None` was left out: the broker-wide key holds, or the
     /// default.

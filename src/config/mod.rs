@@ -10,6 +10,7 @@
 //! `in_force` lists the values of a running broker.
 
 mod bounds;
+mod bridge;
 mod choices;
 mod count_in;
 mod in_force;
@@ -42,6 +43,7 @@ pub use crate::session::outbound::queue::QueuePolicy;
 pub use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
 pub use crate::session::redelivery_rule::RedeliveryRule;
 pub use crate::time::duration;
+pub use bridge::{Balance, Bridge, BridgeAddress, BridgeTopic, BridgeVersion};
 pub use choices::{
     DurabilityLevel, JwtFrom, ListenerProtocol, LogFormat, OtlpSignal, PayloadViews, ProxyProtocol,
 };

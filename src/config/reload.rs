@@ -120,6 +120,9 @@ pub(crate) fn every_key_changed() -> Vec<(&'static str, Loaded)> {
             "redelivery.rules" => "[[redelivery.rules]]\ntopic = \"a\"\ninterval = \"7s\"\n",
             "listeners" => "[[listeners]]\naddress = \"127.0.0.1:1884\"\n",
             "slo" => "[[slo]]\nname = \"a\"\ntopic = \"a/#\"\nwithin = \"5s\"\ntarget = 0.99\n",
+            "bridges" => {
+                "[[bridges]]\nname = \"a\"\naddresses = [\"mqtt://a\"]\ntopics = [{ direction = \"in\", filter = \"a\" }]\n"
+            }
             _ => "",
         };
         let directory = tempfile::tempdir().expect("a directory");

@@ -11,6 +11,7 @@ mod kit;
 mod support;
 
 mod acl;
+mod bridges;
 mod broker;
 mod import;
 mod move_with_tls;

@@ -15,6 +15,7 @@ mod acl;
 mod admin;
 mod auth;
 mod bans;
+mod bridges;
 mod expiry;
 mod keep_alive;
 mod limits;
@@ -29,6 +30,7 @@ mod slo;
 mod store;
 mod sys;
 
+use super::bridge::Bridge;
 use super::listener::Listener;
 use super::table::{Key, Section, SectionFields, configuration};
 use crate::session::authentication::AuthMethod;
@@ -67,6 +69,7 @@ configuration! {
     otlp: Otlp,
     listeners: Vec<Listener>,
     slo: Vec<Objective>,
+    bridges: Vec<Bridge>,
 }
 
 impl Config {

@@ -1,0 +1,261 @@
+//! One attempt of a bridge: from the address to the end of the connection.
+
+use super::OwnLimits;
+use super::dial::{self, DialError, Secrets, Stream};
+use super::pump::Pump;
+use super::session::{SessionHere, stale};
+use super::status::BridgeReport;
+use super::task::Ending;
+use crate::bridge::BridgeState;
+use crate::bridge::deadlines::Patience;
+use crate::bridge::hello::{Hello, RefusedThere, TermsThere};
+use crate::bridge::link::{Link, LinkEnd, LinkTerms, Output};
+use crate::bridge::rules::TopicRules;
+use crate::clock;
+use crate::config::{Bridge, BridgeAddress};
+use crate::file_thread::FileThread;
+use crate::mqtt::codec::{DecodeError, Decoded, EncodeError, decode, encode};
+use crate::mqtt::packet::{Disconnect, Packet, ProtocolVersion, QoS, ReasonCode};
+use crate::operators::bridge_command::SessionThere;
+use bytes::{Buf, BytesMut};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+/// The largest CONNACK in bytes that is read.
+const CONNACK: u32 = 64 << 10;
+
+/// The end of an attempt.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AttemptEnd {
+    #[error("{0}")]
+    Dial(#[from] DialError),
+    #[error("no CONNACK within connect_timeout")]
+    Late,
+    #[error("the other broker closed the connection before CONNACK")]
+    NoConnack,
+    #[error("the other broker sent {0} in place of CONNACK")]
+    NotConnack(&'static str),
+    #[error("the other broker sent what is no CONNACK: {0}")]
+    Malformed(DecodeError),
+    #[error("{0}")]
+    Refused(RefusedThere),
+    #[error("the connection to the other broker failed: {0}")]
+    There(io::Error),
+    #[error("the other broker closed the connection")]
+    ClosedThere,
+    #[error("{0}")]
+    Link(#[from] LinkEnd),
+    #[error("a packet cannot be written: {0}")]
+    Encode(#[from] EncodeError),
+    #[error("the session here is refused: {0}")]
+    Here(ReasonCode),
+    #[error("the connection to the shard failed: {0}")]
+    OwnSocket(#[from] io::Error),
+    #[error("the shard closed the connection")]
+    ClosedHere,
+    #[error("the shard does not answer")]
+    NoShard,
+    #[error("limits.connections is reached")]
+    TooManyConnections,
+    #[error("the bridge ends")]
+    Ended(Ending),
+}
+
+impl AttemptEnd {
+    /// Returns the end of the link, if that is the cause.
+    pub(super) fn of_link(&self) -> Option<&LinkEnd> {
+        match self {
+            AttemptEnd::Link(end) => Some(end),
+            _ => None,
+        }
+    }
+
+    fn is_about_version(&self) -> bool {
+        match self {
+            AttemptEnd::Refused(refused) => refused.is_about_version(),
+            // Brokers that know 3.1.1 alone answer 5.0 in various ways.
+            AttemptEnd::NoConnack | AttemptEnd::Malformed(_) => true,
+            _ => false,
+        }
+    }
+}
+
+/// A connection that the other broker has accepted.
+struct Accepted {
+    stream: Box<dyn Stream>,
+    peer: SocketAddr,
+    terms: TermsThere,
+    /// What came behind CONNACK.
+    rest: BytesMut,
+}
+
+/// What the attempts of a bridge share.
+pub(super) struct Attempt<'a> {
+    pub(super) bridge: &'a Bridge,
+    pub(super) own: OwnLimits,
+    pub(super) rules: &'a Arc<TopicRules>,
+    pub(super) session: &'a SessionHere,
+    pub(super) report: &'a Arc<BridgeReport>,
+    pub(super) files: &'a FileThread,
+}
+
+impl Attempt<'_> {
+    /// Connects by this version, and passes messages until the connection ends. `is_fresh` is true
+    /// as long as the session here has never been connected.
+    pub(super) async fn run(
+        &self,
+        address: &BridgeAddress,
+        version: ProtocolVersion,
+        is_fresh: &mut bool,
+        ends: &mut watch::Receiver<Ending>,
+    ) -> AttemptEnd {
+        match self.connect(address, version, *is_fresh).await {
+            Ok(accepted) => {
+                *is_fresh = false;
+                match self.begin(accepted, version).await {
+                    Ok(pump) => pump.run(ends).await,
+                    Err(end) => end,
+                }
+            }
+            Err(end) => end,
+        }
+    }
+
+    /// Returns true if another version may be accepted after this end.
+    pub(super) fn may_speak_less(&self, end: &AttemptEnd, version: ProtocolVersion) -> bool {
+        version.is_v5() && end.is_about_version()
+    }
+
+    /// Connects, and waits for CONNACK.
+    async fn connect(
+        &self,
+        address: &BridgeAddress,
+        version: ProtocolVersion,
+        is_fresh: bool,
+    ) -> Result<Accepted, AttemptEnd> {
+        self.report.enter(clock::now(), BridgeState::Dialling);
+        self.report.change(|facts| {
+            facts.attempts += 1;
+            facts.address = address.to_string();
+            facts.version = Some(version);
+            facts.refused_filters.clear();
+        });
+        let whole = async {
+            let secrets = dial::read_files(self.bridge, address, self.files).await?;
+            // A session that begins here numbers its messages anew. The other broker may remember
+            // QoS 2 identifiers of an earlier session, and would take new messages for repetitions.
+            let begins_anew = is_fresh && self.rules.highest_qos_out() == QoS::ExactlyOnce;
+            if begins_anew && !version.is_v5() && !self.is_clean() {
+                // In 3.1.1 a clean session ends with its connection, so it takes one of its own.
+                let Accepted { mut stream, .. } = self.hello(address, version, true, &secrets).await?;
+                say_goodbye(&mut stream, version).await?;
+            }
+            let clean = self.is_clean() || begins_anew && version.is_v5();
+            self.hello(address, version, clean, &secrets).await
+        };
+        tokio::time::timeout(self.bridge.patience(), whole).await.unwrap_or(Err(AttemptEnd::Late))
+    }
+
+    fn is_clean(&self) -> bool {
+        self.bridge.clean_start.unwrap_or(false)
+    }
+
+    /// Connects, and sends CONNECT.
+    async fn hello(
+        &self,
+        address: &BridgeAddress,
+        version: ProtocolVersion,
+        clean_start: bool,
+        secrets: &Secrets,
+    ) -> Result<Accepted, AttemptEnd> {
+        let patience = self.bridge.patience();
+        let (mut stream, peer) = dial::connect(self.bridge, address, secrets, patience).await?;
+        self.report.enter(clock::now(), BridgeState::AwaitingConnack);
+        let client_id = self.bridge.client_id_there();
+        let growth = u32::try_from(self.rules.growth_in() + 3).unwrap_or(u32::MAX);
+        let mut out = Vec::new();
+        Hello {
+            version,
+            client_id: &client_id,
+            clean_start,
+            keep_alive: self.bridge.keep_alive_secs(),
+            session_expiry: self.bridge.session_expiry_secs(),
+            receive_maximum: self.own.receive_maximum,
+            packet_size: self.own.packet_size.saturating_sub(growth).max(1_024),
+            user: self.bridge.user.as_deref(),
+            password: secrets.password.as_ref().map(|password| password.as_slice()),
+            bridge_bit: self.bridge.bridge_bit.unwrap_or(false),
+        }
+        .put(&mut out)?;
+        stream.write_all(&out).await.map_err(AttemptEnd::There)?;
+        stream.flush().await.map_err(AttemptEnd::There)?;
+        let mut rest = BytesMut::new();
+        let terms = read_connack(&mut stream, version, &mut rest).await?;
+        Ok(Accepted { stream, peer, terms, rest })
+    }
+
+    /// Connects the session here with an accepted connection.
+    async fn begin(&self, accepted: Accepted, version: ProtocolVersion) -> Result<Pump, AttemptEnd> {
+        let Accepted { stream, peer, terms, rest } = accepted;
+        let lost = if terms.session_present { SessionThere::Kept } else { SessionThere::Lost };
+        let session = self.session.prepare(lost).await?;
+        if !terms.session_present && !self.is_clean() && session.in_flight + session.forgotten > 0 {
+            self.report.change(|facts| facts.sessions_lost += 1);
+            warn!(event = "bridge.session_lost", bridge = self.bridge.label(), address = %peer, in_flight = session.in_flight, received = session.forgotten, "the other broker has lost the session: messages that it did not acknowledge are sent as new ones, so QoS 2 messages may come twice");
+        }
+        self.report.enter(clock::now(), BridgeState::Subscribing);
+        let patience = Patience {
+            keep_alive: terms.keep_alive(self.bridge.keep_alive_secs()),
+            answer: self.bridge.patience(),
+            acknowledgement: self.bridge.ack_patience(),
+        };
+        let link_terms =
+            LinkTerms { version, there: terms, patience, packet_size_here: self.own.packet_size };
+        let mut out = Output::default();
+        self.session.hello(terms, self.rules.growth_out(), &mut out.here)?;
+        let (rules, stale) = (Arc::clone(self.rules), stale(&session, self.rules));
+        let link = Link::begin(clock::now(), rules, link_terms, stale, &mut out)?;
+        let here = self.session.open(Some(peer), version)?;
+        info!(event = "bridge.accepted", bridge = self.bridge.label(), address = %peer, version = version.name(), session_present = terms.session_present, "the other broker accepts the bridge");
+        Ok(Pump::new(stream, here, link, rest, out, Arc::clone(self.report)))
+    }
+}
+
+/// Reads CONNACK. `rest` gets what comes behind it.
+async fn read_connack(
+    stream: &mut Box<dyn Stream>,
+    version: ProtocolVersion,
+    rest: &mut BytesMut,
+) -> Result<TermsThere, AttemptEnd> {
+    loop {
+        match decode(rest, version, CONNACK).map_err(AttemptEnd::Malformed)? {
+            Decoded::Packet { packet: Packet::Connack(connack), length } => {
+                let terms = TermsThere::of(&connack).map_err(AttemptEnd::Refused);
+                rest.advance(length);
+                return terms;
+            }
+            Decoded::Packet { packet, .. } => return Err(AttemptEnd::NotConnack(packet.name())),
+            Decoded::Incomplete { .. } => {}
+        }
+        match stream.read_buf(rest).await {
+            Ok(0) => return Err(AttemptEnd::NoConnack),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                return Err(AttemptEnd::NoConnack);
+            }
+            Err(error) => return Err(AttemptEnd::There(error)),
+        }
+    }
+}
+
+/// Ends a connection that only was to end a session.
+async fn say_goodbye(stream: &mut Box<dyn Stream>, version: ProtocolVersion) -> Result<(), AttemptEnd> {
+    let mut out = Vec::new();
+    encode(&Packet::Disconnect(Disconnect::new(ReasonCode::NORMAL_DISCONNECTION)), version, &mut out)?;
+    stream.write_all(&out).await.map_err(AttemptEnd::There)?;
+    stream.shutdown().await.map_err(AttemptEnd::There)
+}

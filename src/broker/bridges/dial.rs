@@ -1,0 +1,138 @@
+//! The name, the socket and TLS of another broker.
+
+use crate::config::{Bridge, BridgeAddress};
+use crate::file_thread::{self, FileThread, NotRead};
+use crate::net::tls::client::client_config;
+use crate::net::tls::config_error::TlsConfigError;
+use crate::net::tls::settings::CertificateFiles;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
+use tokio_rustls::TlsConnector;
+use zeroize::Zeroizing;
+
+/// The largest password in bytes.
+const PASSWORD: usize = 64 << 10;
+
+/// A stream to another broker, with its TLS.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+
+/// The reason why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DialError {
+    #[error("{0}")]
+    Files(#[from] NotRead),
+    #[error("password_file {0}: {1}")]
+    Password(PathBuf, io::Error),
+    #[error("password_file {0} has more than 64 KiB")]
+    LongPassword(PathBuf),
+    #[error("{0}")]
+    Tls(#[from] TlsConfigError),
+    #[error("the name cannot be resolved: {0}")]
+    Resolve(io::Error),
+    #[error("the name has no address")]
+    NoAddress,
+    #[error("cannot connect: {0}")]
+    Connect(io::Error),
+    #[error("no address of the name accepts the connection in time")]
+    Late,
+    #[error("{0:?} is no name that a certificate can have")]
+    ServerName(String),
+    #[error("the TLS handshake failed: {0}")]
+    Handshake(io::Error),
+}
+
+/// What the files of a bridge say. Read before each attempt, so that a renewed certificate or
+/// password counts without a reload.
+#[derive(Debug, Default)]
+pub(super) struct Secrets {
+    /// `None` if the address has no TLS.
+    tls: Option<Arc<ClientConfig>>,
+    /// `None` without a password.
+    pub(super) password: Option<Zeroizing<Vec<u8>>>,
+}
+
+/// Reads the files that an attempt needs, on a thread of their own.
+pub(super) async fn read_files(
+    bridge: &Bridge,
+    address: &BridgeAddress,
+    thread: &FileThread,
+) -> Result<Secrets, DialError> {
+    if !address.is_tls && bridge.password_file.is_none() {
+        return Ok(Secrets::default());
+    }
+    let path = |file: &Option<String>| file.as_ref().map(PathBuf::from);
+    let (password_file, ca, is_tls) = (path(&bridge.password_file), path(&bridge.ca), address.is_tls);
+    let identity = bridge.certificate.as_ref().zip(bridge.key.as_ref()).map(|(certificate, key)| {
+        CertificateFiles { certificate: certificate.into(), chain: None, key: key.into() }
+    });
+    let read = move || {
+        let tls = is_tls.then(|| client_config(ca.as_deref(), identity.as_ref())).transpose()?;
+        let password = password_file.map(|file| read_password(&file)).transpose()?;
+        Ok(Secrets { tls, password })
+    };
+    thread.run(read).await?
+}
+
+fn read_password(file: &Path) -> Result<Zeroizing<Vec<u8>>, DialError> {
+    let _opened = file_thread::opens(file);
+    let mut password =
+        Zeroizing::new(std::fs::read(file).map_err(|error| DialError::Password(file.to_owned(), error))?);
+    if password.len() > PASSWORD {
+        return Err(DialError::LongPassword(file.to_owned()));
+    }
+    for end in [b'\n', b'\r'] {
+        if password.last() == Some(&end) {
+            password.pop();
+        }
+    }
+    Ok(password)
+}
+
+/// Connects to an address, with its TLS. Takes `patience` at most for the sockets; the caller bounds
+/// the whole.
+pub(super) async fn connect(
+    bridge: &Bridge,
+    address: &BridgeAddress,
+    secrets: &Secrets,
+    patience: Duration,
+) -> Result<(Box<dyn Stream>, SocketAddr), DialError> {
+    let (socket, peer) = open_socket(address, patience).await?;
+    let Some(config) = secrets.tls.clone() else { return Ok((Box::new(socket), peer)) };
+    let name = bridge.server_name.as_deref().unwrap_or(&address.host);
+    let name = ServerName::try_from(name.to_owned()).map_err(|_| DialError::ServerName(name.to_owned()))?;
+    let stream = TlsConnector::from(config).connect(name, socket).await.map_err(DialError::Handshake)?;
+    Ok((Box::new(stream), peer))
+}
+
+/// Connects to the first address of a name that accepts. Each address gets its part of the time.
+async fn open_socket(
+    address: &BridgeAddress,
+    patience: Duration,
+) -> Result<(TcpStream, SocketAddr), DialError> {
+    let addresses: Vec<SocketAddr> = match address.host.parse::<IpAddr>() {
+        Ok(ip) => vec![SocketAddr::new(ip, address.port)],
+        Err(_) => lookup_host((&*address.host, address.port)).await.map_err(DialError::Resolve)?.collect(),
+    };
+    let part = patience / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
+    let mut last = DialError::NoAddress;
+    for peer in addresses {
+        match tokio::time::timeout(part, TcpStream::connect(peer)).await {
+            Ok(Ok(socket)) => {
+                // Acknowledgements are small, and the other broker waits for them.
+                socket.set_nodelay(true).map_err(DialError::Connect)?;
+                return Ok((socket, peer));
+            }
+            Ok(Err(error)) => last = DialError::Connect(error),
+            Err(_) => last = DialError::Late,
+        }
+    }
+    Err(last)
+}

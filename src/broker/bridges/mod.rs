@@ -1,0 +1,199 @@
+//! Bridges: connections that the broker itself makes to other brokers.
+//!
+//! All bridges run on one thread, `homing-bridge`, that starts with the first of them. A bridge is a
+//! task of this thread. The task connects to the other broker, and opens a connection to the shard
+//! of the session `$bridge/NAME`: a pair of Unix sockets, of which the shard gets one end as it gets
+//! the socket of any client. [`crate::bridge::link::Link`] stands between the two, and decides what
+//! passes. So the shards' threads never wait for a name, a handshake or another broker.
+//!
+//! | file | concern |
+//! |---|---|
+//! | `dial` | the name, the socket and TLS of the other broker |
+//! | `session` | the connection to the shard, and what the session needs before |
+//! | `attempt` | one attempt, from the address to the end of the connection |
+//! | `pump` | the bytes between the two sockets |
+//! | `task` | the attempts of one bridge, and the waits between them |
+//! | `status` | the state of a bridge for operators |
+
+mod attempt;
+mod dial;
+mod pump;
+mod session;
+pub mod status;
+mod task;
+
+use super::connect_limits::LiveLimits;
+use super::message::Adopt;
+use super::observer::Observer;
+use crate::config::{Bridge, Config};
+use crate::scheduling;
+use actix::Recipient;
+use status::BridgeDirectory;
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use task::{BridgeTask, Ending};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, LocalSet};
+use tracing::error;
+
+/// The name of the thread.
+const THREAD: &str = "homing-bridge";
+
+/// Threads that resolve names at one time. A name server that does not answer holds one of them for
+/// a while.
+const RESOLVERS: usize = 16;
+
+/// Time for bridges that end to say so to both sides.
+const END: Duration = Duration::from_secs(3);
+
+/// The limits of this broker that bridges tell others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OwnLimits {
+    receive_maximum: u16,
+    packet_size: u32,
+    in_flight: u16,
+}
+
+impl OwnLimits {
+    fn of(config: &Config) -> OwnLimits {
+        let limits = &config.limits;
+        OwnLimits {
+            receive_maximum: limits.receive_maximum,
+            packet_size: u32::try_from(limits.packet_size.bytes()).unwrap_or(u32::MAX),
+            in_flight: limits.in_flight,
+        }
+    }
+}
+
+/// The parts of the broker that bridges need.
+#[derive(Clone)]
+pub(super) struct BridgeParts {
+    /// The shards, by number.
+    pub(super) shards: Vec<Recipient<Adopt>>,
+    pub(super) observer: Observer,
+    /// The bounds of new connections.
+    pub(super) limits: Arc<LiveLimits>,
+    pub(super) directory: Arc<BridgeDirectory>,
+}
+
+/// The bridges of the configuration in force.
+struct Wanted {
+    bridges: Vec<Bridge>,
+    own: OwnLimits,
+}
+
+/// The way to the bridges.
+pub(super) struct Bridges {
+    parts: BridgeParts,
+    /// `None` until there is a bridge. The thread ends when this sender is dropped.
+    thread: Option<UnboundedSender<Wanted>>,
+}
+
+impl Bridges {
+    pub(super) fn new(parts: BridgeParts) -> Bridges {
+        Bridges { parts, thread: None }
+    }
+
+    /// Begins the bridges of a configuration that are new, and ends or changes the others. If the
+    /// system refuses the thread, there are no bridges until the next reload.
+    pub(super) fn put_in_force(&mut self, config: &Config) {
+        if self.thread.is_none() && !config.bridges.is_empty() {
+            match start(self.parts.clone()) {
+                Ok(thread) => self.thread = Some(thread),
+                Err(error) => {
+                    error!(event = "bridge.no_thread", %error, "no bridge runs: the system refuses their thread; a reload tries again");
+                }
+            }
+        }
+        if let Some(thread) = &self.thread {
+            let _ = thread.send(Wanted { bridges: config.bridges.clone(), own: OwnLimits::of(config) });
+        }
+    }
+
+    /// Returns the states of the bridges.
+    pub(super) fn directory(&self) -> &Arc<BridgeDirectory> {
+        &self.parts.directory
+    }
+
+    /// Ends all bridges. They say so to both sides meanwhile.
+    pub(super) fn stop(&mut self) {
+        self.thread = None;
+    }
+}
+
+fn start(parts: BridgeParts) -> io::Result<UnboundedSender<Wanted>> {
+    let (sender, wanted) = unbounded_channel();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_blocking_threads(RESOLVERS)
+        .build()?;
+    let answers = parts.observer.statistics().pulses().watch_loop(THREAD);
+    std::thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
+        scheduling::yield_to_traffic();
+        let tasks = LocalSet::new();
+        tasks.spawn_local(answers);
+        tasks.block_on(&runtime, run(parts, wanted));
+        // A name server that does not answer must not hold up the end of the broker.
+        runtime.shutdown_background();
+    })?;
+    Ok(sender)
+}
+
+/// A bridge that runs.
+struct Running {
+    bridge: Bridge,
+    ending: watch::Sender<Ending>,
+    task: JoinHandle<()>,
+}
+
+/// Runs the bridges that are wanted, until the broker stops.
+async fn run(parts: BridgeParts, mut wanted: UnboundedReceiver<Wanted>) {
+    let mut running: HashMap<String, Running> = HashMap::new();
+    let mut own = None;
+    while let Some(new) = wanted.recv().await {
+        let keeps = |bridge: &Bridge| own == Some(new.own) && new.bridges.contains(bridge);
+        let is_named = |name: &str| new.bridges.iter().any(|bridge| bridge.label() == name);
+        let mut ended = Vec::new();
+        running.retain(|name, running| {
+            let ending = if is_named(name) { Ending::Changed } else { Ending::Removed };
+            keeps(&running.bridge) || {
+                let _ = running.ending.send(ending);
+                ended.push(std::mem::replace(&mut running.task, tokio::task::spawn_local(async {})));
+                false
+            }
+        });
+        join(ended).await;
+        own = Some(new.own);
+        parts.directory.keep(|name| is_named(name));
+        for bridge in new.bridges {
+            let name = bridge.label().to_owned();
+            running.entry(name).or_insert_with(|| begin(&parts, bridge, new.own));
+        }
+    }
+    let tasks = running.into_values().map(|running| {
+        let _ = running.ending.send(Ending::Stopped);
+        running.task
+    });
+    join(tasks.collect()).await;
+}
+
+fn begin(parts: &BridgeParts, bridge: Bridge, own: OwnLimits) -> Running {
+    let (ending, ends) = watch::channel(Ending::NotYet);
+    let task = BridgeTask::new(parts.clone(), bridge.clone(), own, ends);
+    Running { bridge, ending, task: tokio::task::spawn_local(Rc::new(task).run()) }
+}
+
+/// Waits for the end of tasks, for a bounded time.
+async fn join(tasks: Vec<JoinHandle<()>>) {
+    let all = async {
+        for task in tasks {
+            let _ = task.await;
+        }
+    };
+    let _ = tokio::time::timeout(END, all).await;
+}

@@ -1,0 +1,108 @@
+//! The state of the bridges, for operators.
+
+use crate::bridge::BridgeState;
+use crate::bridge::link::LinkCounts;
+use crate::mqtt::packet::ProtocolVersion;
+use crate::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The facts about one bridge.
+#[derive(Clone, Debug)]
+pub struct BridgeFacts {
+    /// The name.
+    pub name: Arc<str>,
+    /// The state.
+    pub state: BridgeState,
+    /// The time at which the state began.
+    pub since: Instant,
+    /// The time of the next attempt; [`Instant::NEVER`] if none is waited for.
+    pub next_attempt: Instant,
+    /// The address of the present or the last attempt; empty before the first.
+    pub address: String,
+    /// The version of the present or the last connection.
+    pub version: Option<ProtocolVersion>,
+    /// Why the last connection or attempt ended; empty without one.
+    pub last_error: String,
+    /// Attempts since the bridge began.
+    pub attempts: u64,
+    /// Connections that were established since.
+    pub established: u64,
+    /// Connections at which the other broker had lost the session.
+    pub sessions_lost: u64,
+    /// Filters that a side does not let the bridge subscribe to, as of the present connection.
+    pub refused_filters: Vec<String>,
+    /// Messages that the other broker has not acknowledged.
+    pub unacknowledged: usize,
+    /// The messages since the bridge began.
+    pub counts: LinkCounts,
+}
+
+/// The facts about one bridge, which its task changes and operators read.
+#[derive(Debug)]
+pub(super) struct BridgeReport(Mutex<BridgeFacts>);
+
+impl BridgeReport {
+    fn new(name: &str, now: Instant) -> BridgeReport {
+        BridgeReport(Mutex::new(BridgeFacts {
+            name: name.into(),
+            state: BridgeState::Dialling,
+            since: now,
+            next_attempt: Instant::NEVER,
+            address: String::new(),
+            version: None,
+            last_error: String::new(),
+            attempts: 0,
+            established: 0,
+            sessions_lost: 0,
+            refused_filters: Vec::new(),
+            unacknowledged: 0,
+            counts: LinkCounts::default(),
+        }))
+    }
+
+    /// Changes the facts.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut BridgeFacts) -> T) -> T {
+        change(&mut lock(&self.0))
+    }
+
+    /// Notes that a state begins.
+    pub(super) fn enter(&self, now: Instant, state: BridgeState) {
+        self.change(|facts| {
+            (facts.state, facts.since, facts.next_attempt) = (state, now, Instant::NEVER);
+        });
+    }
+}
+
+/// The bridges of the broker.
+#[derive(Debug, Default)]
+pub struct BridgeDirectory(Mutex<Vec<Arc<BridgeReport>>>);
+
+impl BridgeDirectory {
+    /// Returns the facts about all bridges, by name.
+    pub fn all(&self) -> Vec<BridgeFacts> {
+        let mut all: Vec<BridgeFacts> = lock(&self.0).iter().map(|report| lock(&report.0).clone()).collect();
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all
+    }
+
+    /// Returns the report of a bridge, a new one if there is none. A changed bridge goes on with
+    /// its counts.
+    pub(super) fn report_of(&self, name: &str, now: Instant) -> Arc<BridgeReport> {
+        let mut reports = lock(&self.0);
+        if let Some(report) = reports.iter().find(|report| *lock(&report.0).name == *name) {
+            return Arc::clone(report);
+        }
+        let report = Arc::new(BridgeReport::new(name, now));
+        reports.push(Arc::clone(&report));
+        report
+    }
+
+    /// Forgets the bridges whose names `is_kept` does not have.
+    pub(super) fn keep(&self, is_kept: impl Fn(&str) -> bool) {
+        lock(&self.0).retain(|report| is_kept(&lock(&report.0).name));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

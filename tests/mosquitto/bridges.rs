@@ -1,0 +1,250 @@
+//! Bridges to a mosquitto, and to a second Homing that is killed: what passes, under which name, and
+//! that nothing is lost or comes twice.
+
+use crate::broker::Mosquitto;
+use crate::support::process::{Process, homing_serve};
+use crate::support::{Connect, Kind, Message, Publish, RawClient, V5, V311, Version};
+use rustix::process::Signal;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Rules for each direction.
+const TOPICS: &str = "\
+    [[bridges.topics]]\ndirection = \"out\"\nfilter = \"sensors/#\"\nqos = 2\nremote_prefix = \"plant-7/\"\n\
+    [[bridges.topics]]\ndirection = \"in\"\nfilter = \"orders/#\"\nqos = 2\nremote_prefix = \"plant-7/\"\n\
+    [[bridges.topics]]\ndirection = \"both\"\nfilter = \"alarms/#\"\nqos = 1\n";
+
+/// A broker with a bridge. It keeps its configuration and its store over its ends.
+struct Near {
+    _directory: tempfile::TempDir,
+    file: PathBuf,
+    data: PathBuf,
+    address: Option<SocketAddr>,
+    process: Option<Process>,
+}
+
+impl Near {
+    /// Starts a broker with a bridge to `far`, and waits until the bridge is connected.
+    fn bridged(far: SocketAddr, keys: &str, topics: &str) -> Near {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (file, data) = (directory.path().join("homing.toml"), directory.path().join("data"));
+        let mut near = Near { _directory: directory, file, data, address: None, process: None };
+        near.configure(&bridge(far, keys, topics));
+        near.start();
+        near.says("bridge.established");
+        near
+    }
+
+    fn configure(&self, text: &str) {
+        fs::write(&self.file, text).expect("a file");
+    }
+
+    fn start(&mut self) {
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_homing"));
+        serve.env("HOMING_ADMIN__ADDRESSES", "off").arg("serve").arg("--config").arg(&self.file);
+        serve.arg("--data-dir").arg(&self.data);
+        let listen = self.address.map_or("127.0.0.1:0".to_owned(), |address| address.to_string());
+        let (process, address) = Process::serve(serve.args(["--listen", &listen]));
+        (self.process, self.address) = (Some(process), Some(address));
+    }
+
+    fn process(&mut self) -> &mut Process {
+        self.process.as_mut().expect("it runs")
+    }
+
+    fn says(&mut self, words: &str) -> String {
+        self.process().line(words).unwrap_or_else(|| panic!("it ends before it says {words}"))
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.address.expect("it was started")
+    }
+}
+
+fn bridge(far: SocketAddr, keys: &str, topics: &str) -> String {
+    format!(
+        "[[bridges]]\nname = \"far\"\naddresses = [\"mqtt://{far}\"]\nbackoff = \"100ms\"\nmax_backoff = \"200ms\"\n\
+         {keys}{topics}"
+    )
+}
+
+fn subscriber(address: SocketAddr, version: Version, name: &str, filters: &[(&str, u8)]) -> RawClient {
+    let mut client = RawClient::connect(address, &Connect::persistent(version, name));
+    client.subscribe(filters);
+    client
+}
+
+/// Takes and completes this number of messages.
+fn take(client: &mut RawClient, count: usize) -> Vec<(String, String)> {
+    let publishes = (0..count).map(|_| {
+        let publish = client.expect_publish();
+        client.complete(&publish);
+        publish
+    });
+    publishes
+        .map(|Publish { topic, payload, .. }| (topic, String::from_utf8_lossy(&payload).into_owned()))
+        .collect()
+}
+
+fn messages_pass_and_are_renamed(keys: &str, version: Version) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let far = Mosquitto::start(directory.path(), "allow_anonymous true\n");
+    let near = Near::bridged(far.address, keys, TOPICS);
+    let filters = [("#", 2)];
+    let (mut at_near, mut at_far) = (
+        subscriber(near.address(), version, "reader", &filters),
+        subscriber(far.address, version, "reader", &filters),
+    );
+    let (mut from_near, mut from_far) = (
+        RawClient::connect(near.address(), &Connect::new(version, "writer")),
+        RawClient::connect(far.address, &Connect::new(version, "writer")),
+    );
+    for qos in 0..3 {
+        from_near.deliver(&Message::new("sensors/1", format!("out {qos}")).qos(qos));
+        from_far.deliver(&Message::new("plant-7/orders/1", format!("in {qos}")).qos(qos));
+        from_near.deliver(&Message::new("alarms/near", format!("alarm {qos}")).qos(qos));
+        from_far.deliver(&Message::new("alarms/far", format!("alarm {qos}")).qos(qos));
+        let text = |topic: &str, what: &str| (topic.to_owned(), format!("{what} {qos}"));
+        // Each message is once at each side: what a bridge brought does not go back.
+        let (mut near_has, mut far_has) = (take(&mut at_near, 4), take(&mut at_far, 4));
+        near_has.sort();
+        far_has.sort();
+        let alarms = [text("alarms/far", "alarm"), text("alarms/near", "alarm")];
+        assert_eq!(near_has[..2], alarms);
+        assert_eq!(near_has[2..], [text("orders/1", "in"), text("sensors/1", "out")]);
+        assert_eq!(far_has[..2], alarms);
+        assert_eq!(far_has[2..], [text("plant-7/orders/1", "in"), text("plant-7/sensors/1", "out")]);
+    }
+    // A message behind all others would come behind what came back.
+    from_near.deliver(&Message::new("alarms/last", "").qos(1));
+    assert_eq!(take(&mut at_near, 1)[0].0, "alarms/last");
+    assert_eq!(take(&mut at_far, 1)[0].0, "alarms/last");
+}
+
+#[test]
+fn messages_pass_to_a_mosquitto_and_back_by_5_0() {
+    messages_pass_and_are_renamed("", V5);
+}
+
+#[test]
+fn messages_pass_to_a_mosquitto_and_back_by_3_1_1_with_its_bridge_bit() {
+    messages_pass_and_are_renamed("version = \"3.1.1\"\nbridge_bit = true\n", V311);
+}
+
+#[test]
+fn a_client_may_not_take_the_session_of_a_bridge() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let far = Mosquitto::start(directory.path(), "allow_anonymous true\n");
+    let near = Near::bridged(far.address, "", TOPICS);
+    for (version, refused) in [(V5, 0x85), (V311, 2)] {
+        let mut client = RawClient::open(near.address(), version);
+        client.send(&Connect::new(version, "$bridge/far").encode());
+        assert_eq!(client.expect_connack().code, refused);
+    }
+    let mut writer = RawClient::connect(near.address(), &Connect::new(V5, "writer"));
+    let mut reader = subscriber(far.address, V5, "reader", &[("plant-7/#", 1)]);
+    writer.deliver(&Message::new("sensors/1", "still there").qos(1));
+    assert_eq!(take(&mut reader, 1), [("plant-7/sensors/1".to_owned(), "still there".to_owned())]);
+}
+
+#[test]
+fn a_reload_begins_and_ends_a_bridge_and_what_waits_stays() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let far = Mosquitto::start(directory.path(), "allow_anonymous true\n");
+    let mut near = Near::bridged(far.address, "", TOPICS);
+    near.configure("");
+    near.process().signal(Signal::HUP);
+    near.says("bridge.removed");
+    let mut writer = RawClient::connect(near.address(), &Connect::new(V5, "writer"));
+    let mut reader = subscriber(far.address, V5, "reader", &[("plant-7/#", 1)]);
+    for number in 0..3 {
+        writer.deliver(&Message::new("sensors/1", number.to_string()).qos(1));
+    }
+    near.configure(&bridge(far.address, "", TOPICS));
+    near.process().signal(Signal::HUP);
+    near.says("bridge.established");
+    let payloads: Vec<String> = take(&mut reader, 3).into_iter().map(|(_, payload)| payload).collect();
+    assert_eq!(payloads, ["0", "1", "2"]);
+}
+
+/// A second Homing, which keeps its address and its store over its ends.
+struct Far {
+    data: PathBuf,
+    address: SocketAddr,
+    process: Process,
+}
+
+impl Far {
+    fn start(directory: &Path) -> Far {
+        let data = directory.join("data");
+        let (process, address) = Process::serve(homing_serve().arg("--data-dir").arg(&data));
+        Far { data, address, process }
+    }
+
+    fn restart(&mut self) {
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_homing"));
+        serve.env("HOMING_ADMIN__ADDRESSES", "off");
+        serve.args(["serve", "--listen", &self.address.to_string()]).arg("--data-dir").arg(&self.data);
+        self.process = Process::serve(&mut serve).0;
+    }
+}
+
+/// Messages that one side gets between two kills, each with its number.
+const BATCH: usize = 200;
+
+/// Messages that a writer sends at a time.
+const WINDOW: usize = 20;
+
+/// Publishes numbered messages, some at a time, and waits until the broker has all of them.
+fn publish_batch(address: SocketAddr, topic: &str, from: usize) {
+    let mut writer = RawClient::connect(address, &Connect::new(V5, &format!("writer-{from}")));
+    for first in (from..from + BATCH).step_by(WINDOW) {
+        let publish = |number: usize| Message::new(topic, number.to_string()).qos(2);
+        let ids: Vec<u16> = (first..first + WINDOW).map(|number| writer.publish(&publish(number))).collect();
+        ids.iter().for_each(|id| drop(writer.expect_ack(Kind::Pubrec, *id)));
+        ids.iter().for_each(|id| writer.ack(Kind::Pubrel, *id));
+        ids.iter().for_each(|id| drop(writer.expect_ack(Kind::Pubcomp, *id)));
+    }
+}
+
+/// Reads a stored session of a QoS 2 subscriber until it has all numbers below `all`.
+fn numbers(client: &mut RawClient, all: usize) -> Vec<usize> {
+    take(client, all).into_iter().map(|(_, payload)| payload.parse().expect("a number")).collect()
+}
+
+// `BRIDGE_ROUNDS=200` kills a side 200 times.
+#[test]
+fn what_either_side_acknowledged_arrives_once_and_in_order_though_both_are_killed() {
+    let rounds: usize = std::env::var("BRIDGE_ROUNDS").map_or(3, |rounds| rounds.parse().expect("a number"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut far = Far::start(directory.path());
+    let topics = "[[bridges.topics]]\ndirection = \"out\"\nfilter = \"up\"\nqos = 2\n\
+                  [[bridges.topics]]\ndirection = \"in\"\nfilter = \"down\"\nqos = 2\n";
+    let mut near = Near::bridged(far.address, "", topics);
+    drop(subscriber(far.address, V5, "reader", &[("up", 2)]));
+    drop(subscriber(near.address(), V5, "reader", &[("down", 2)]));
+    for round in 0..rounds {
+        publish_batch(near.address(), "up", round * BATCH);
+        publish_batch(far.address, "down", round * BATCH);
+        // The batches are on their way between the two brokers now, and nobody knows how far.
+        if round % 3 != 1 {
+            far.process.kill();
+        }
+        if round % 3 != 0 {
+            near.process().kill();
+            near.start();
+        }
+        if round % 3 != 1 {
+            far.restart();
+        }
+        near.says("bridge.established");
+    }
+    let all = rounds * BATCH;
+    let wanted: Vec<usize> = (0..all).collect();
+    let mut reader = RawClient::connect(far.address, &Connect::persistent(V5, "reader"));
+    assert_eq!(numbers(&mut reader, all), wanted, "at the far side");
+    let mut reader = RawClient::connect(near.address(), &Connect::persistent(V5, "reader"));
+    assert_eq!(numbers(&mut reader, all), wanted, "at the near side");
+}
