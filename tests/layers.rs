@@ -321,14 +321,15 @@ fn one_file_reads_the_clock() {
 #[test]
 fn shard_threads_have_no_timers() {
     // These run on other threads: the expiry actor's, the main thread, the handshake threads,
-    // those of the HTTP interface, of the HTTP service and of the export, the load tester's and that of the check
+    // those of the HTTP interface, of the HTTP service, of the bridges and of the export, the load tester's and that of the check
     // of health. The main thread and that of the HTTP interface wait for files, and the latter for
     // the store.
-    const OTHER_THREADS: [&str; 14] = [
+    const OTHER_THREADS: [&str; 15] = [
         "admin/",
         "expiry/actor.rs",
         "expiry/actor/",
         "broker/supervisor.rs",
+        "broker/bridges/",
         "broker/connect_limits.rs",
         "broker/observer.rs",
         "broker/reload.rs",

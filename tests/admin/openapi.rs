@@ -165,7 +165,9 @@ fn fill(broker: &Administered) -> Vec<RawClient> {
 fn every_answer_is_as_the_description_says() {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     let objective = "[[slo]]\nname = \"pumps\"\ntopic = \"pumps/#\"\nwithin = \"100ms\"\ntarget = 0.9\n";
-    file.write_all(objective.as_bytes()).expect("a write");
+    let bridge = "[[bridges]]\nname = \"nowhere\"\naddresses = [\"mqtt://127.0.0.1:1\"]\n\
+                  topics = [{ direction = \"out\", filter = \"nowhere/#\" }]\n";
+    file.write_all([objective, bridge].concat().as_bytes()).expect("a write");
     let files = tempfile::tempdir().expect("a directory");
     let everything = "topic readwrite #\ntopic readwrite $dead/#\ntopic readwrite $homing/#\n";
     for (section, key, name, text) in [
@@ -207,6 +209,7 @@ fn look(api: &mut Described) {
     api.expect(200, "GET", "/api/problems/{slug}", "/api/problems/busy");
     for path in [
         "/api/v1/listeners",
+        "/api/v1/bridges",
         "/api/v1/expiry",
         "/api/v1/slo",
         "/api/v1/log/level",

@@ -1,6 +1,7 @@
 //! The schemas of parameters and fields that are one of some words, for the description of the HTTP
 //! interface. Only a crate that defines a type can give it a schema, so those of the core are here.
 
+use crate::bridge::BridgeState;
 use crate::events::refusals::RefusedKind;
 use crate::mqtt::packet::ProtocolVersion;
 use crate::named_enum::Named;
@@ -68,6 +69,7 @@ words! {
 
 words! {
     AtDeadline;
+    BridgeState;
     DropReason;
     Presence;
     RefusedKind;

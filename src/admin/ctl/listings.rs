@@ -8,6 +8,7 @@ use crate::admin::credentials;
 use crate::admin::human::{budget, count, percent};
 use crate::admin::payloads::{MOST, PayloadView};
 use crate::admin::routes::audit::Audit;
+use crate::admin::routes::bridges::{BridgeRow, Bridges};
 use crate::admin::routes::delayed::DelayedMessages;
 use crate::admin::routes::mosquitto::{ListenerRow, Listeners};
 use crate::admin::routes::slo::{ObjectiveRow, ObjectivesAnswer};
@@ -331,6 +332,30 @@ pub(super) fn audit_table(Audit { actions }: Audit) -> String {
             left("on", |row| text(&row.target)),
             left("result", |row| text(&row.result)),
             left("arguments", |row| text(&row.arguments)),
+        ],
+    )
+}
+
+pub(super) fn bridges_table(Bridges { bridges }: Bridges) -> String {
+    if bridges.is_empty() {
+        return "no bridges; [[bridges]] of the configuration makes them".to_owned();
+    }
+    let since = |row: &BridgeRow| seconds(row.since);
+    let error = |row: &BridgeRow| row.last_error.as_deref().map(text).unwrap_or_default();
+    table(
+        &bridges,
+        [
+            left("bridge", |row| text(&row.name)),
+            left("state", |row| text(row.state.name())),
+            right("for", since),
+            left("address", |row| text(&row.address)),
+            left("version", |row| row.version.as_deref().map(text).unwrap_or_default()),
+            right("unacked", |row| text(row.unacknowledged)),
+            right("sent", |row| text(row.sent)),
+            right("received", |row| text(row.received)),
+            right("refused", |row| text(row.refused + row.too_large)),
+            right("dropped", |row| text(row.dropped)),
+            left("last error", error),
         ],
     )
 }

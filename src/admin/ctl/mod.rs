@@ -89,6 +89,8 @@ enum CtlCommand {
     Dashboard,
     /// Show the deadlines by the time in which they are due
     Wheel,
+    /// List the bridges to other brokers: state, last error, messages
+    Bridges,
     /// Delivery objectives: the share in time, and what is left of the error budget
     Slo,
     /// List the last actions of operators
@@ -134,6 +136,7 @@ pub fn run(arguments: &CtlArguments, broker: &BrokerEndpoint) -> Result<String, 
         CtlCommand::Tokens(command) => return tokens::run(command, broker, print),
         CtlCommand::Dashboard => return dashboard(broker, print),
         CtlCommand::Wheel => print.answer(get("/api/v1/expiry")?, wheel::text)?,
+        CtlCommand::Bridges => print.answer(get("/api/v1/bridges")?, listings::bridges_table)?,
         CtlCommand::Slo => print.answer(get("/api/v1/slo")?, listings::objectives_table)?,
         CtlCommand::Actions(command) => return actions::run(command, broker, print),
         CtlCommand::Topics(command) => return topics::run(command, broker, print),

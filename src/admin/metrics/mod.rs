@@ -7,6 +7,7 @@
 //! | file | concern |
 //! |---|---|
 //! | [`text`] | families and samples, and Prometheus' text format |
+//! | `bridges` | connections to other brokers |
 //! | `clients` | connections, sessions, logins |
 //! | `objectives` | delivery objectives |
 //! | `messages` | packets, deliveries, drops, redelivery |
@@ -15,6 +16,7 @@
 //! | `process` | the process, under names that all programs share |
 //! | [`requests`] | the requests to this interface |
 
+mod bridges;
 mod clients;
 mod config;
 #[cfg(feature = "otlp")]
@@ -46,6 +48,7 @@ pub fn collect(observer: &Observer, requests: &RequestCounts) -> MetricsText {
     resources::write(&mut text, observer, &total);
     resources::write_shards(&mut text, &shards);
     objectives::write(&mut text, &total.counters.objectives);
+    bridges::write(&mut text, &observer.bridges().all());
     requests.write(&mut text);
     process::write(&mut text);
     #[cfg(feature = "otlp")]

@@ -5,6 +5,7 @@ mod actions;
 mod api_route;
 pub(super) mod audit;
 pub(super) mod bans;
+pub(super) mod bridges;
 mod client_fields;
 pub(super) mod clients;
 pub(super) mod config;
@@ -176,6 +177,8 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
             .says("The topics of `$SYS` with their values, as the broker published them last."),
         get("/api/v1/slo", VIEWER, slo::slo)
             .says("The delivery objectives with their counts and error budgets."),
+        get("/api/v1/bridges", VIEWER, bridges::list)
+            .says("The connections to other brokers: state, last error and messages of each."),
         get("/api/v1/clients", VIEWER, clients::list)
             .says("The sessions, in pages. A session that stays is listed once."),
         get("/api/v1/clients/{id}", VIEWER, clients::one)

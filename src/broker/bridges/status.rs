@@ -1,7 +1,7 @@
 //! The state of the bridges, for operators.
 
-use crate::bridge::BridgeState;
 use crate::bridge::link::LinkCounts;
+use crate::bridge::{BridgeState, CLIENT_ID_PREFIX};
 use crate::mqtt::packet::ProtocolVersion;
 use crate::time::Instant;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,6 +35,13 @@ pub struct BridgeFacts {
     pub unacknowledged: usize,
     /// The messages since the bridge began.
     pub counts: LinkCounts,
+}
+
+impl BridgeFacts {
+    /// Returns the client identifier of the session.
+    pub fn client_id(&self) -> String {
+        format!("{CLIENT_ID_PREFIX}{}", self.name)
+    }
 }
 
 /// The facts about one bridge, which its task changes and operators read.

@@ -117,7 +117,7 @@ impl BridgeTask {
             }
             let is_auto = self.bridge.version.unwrap_or_default() == BridgeVersion::Auto;
             if is_auto && attempt.may_speak_less(&end, version) {
-                info!(event = "bridge.speaks_3_1_1", bridge = self.bridge.label(), %address, "the other broker does not accept MQTT 5.0, so the bridge speaks 3.1.1: {end}");
+                info!(event = "bridge.version_lowered", bridge = self.bridge.label(), %address, "the other broker does not accept MQTT 5.0, so the bridge speaks 3.1.1: {end}");
                 (version, turn) = (ProtocolVersion::V3_1_1, turn.saturating_sub(1));
                 continue;
             }
