@@ -47,6 +47,8 @@ pub struct Brokers {
     pub tables: BTreeMap<(usize, Position), u64>,
     /// Clients come back and acknowledge, and do nothing else.
     pub is_calm: bool,
+    /// True with `acks = "commit"`: no node ever has a lease.
+    pub by_appends_alone: bool,
     shards: u8,
 }
 
@@ -126,6 +128,8 @@ pub struct Broker {
     lease_seen: Instant,
     /// When a shard last ran, in true time and by the node's clock.
     ran: (u64, Instant),
+    /// What the clock showed when the node was stopped.
+    read_before: Instant,
 }
 
 /// A connection, as the broker has it.
@@ -221,6 +225,7 @@ impl Occupant for Brokers {
 
     fn begin(world: &mut World<Brokers>, cells: usize) {
         world.occupant.shards = world.rng.pick(&[1, 1, 2]);
+        world.occupant.by_appends_alone = world.rng.percent(20);
         world.occupant.clients = (0..cells).flat_map(Client::of_cell).collect();
         for client in 0..world.occupant.clients.len() {
             let at = world.rng.below(1_000);
@@ -297,9 +302,9 @@ impl Occupant for Brokers {
     fn committed(_: &mut World<Brokers>, _: usize, _: Position, _: &Frame) {}
 
     fn lease_changed(world: &mut World<Brokers>, node: usize, cell: usize) {
-        let now = world.local(node);
+        let (now, by_appends_alone) = (world.local(node), world.occupant.by_appends_alone);
         let Some(process) = world.process(node, cell) else { return };
-        let until = process.machine.lease_until();
+        let until = if by_appends_alone { Instant::ZERO } else { process.machine.lease_until() };
         let Some(broker) = &mut process.own else { return };
         broker.shared.lease.set_until(until);
         broker.lease_seen = if until > now { until } else { broker.lease_seen.min(now) };
@@ -387,6 +392,7 @@ impl World<Brokers> {
             peers_arrival: 0,
             lease_seen: Instant::ZERO,
             ran: (self.now, now.monotonic),
+            read_before: now.monotonic,
         };
         let process = self.process(node, cell).expect("it recovers");
         process.own = Some(Box::new(broker));
@@ -422,7 +428,7 @@ impl World<Brokers> {
 
     /// Calls a shard of a process that runs, and carries out what follows.
     ///
-    /// The first call after its node stood still has the time at which the thread had read the clock
+    /// The calls at the end of a stop of its node have the time at which the thread had read the clock
     /// before.
     fn with_shard<T>(
         &mut self,
@@ -433,8 +439,11 @@ impl World<Brokers> {
         let (clock, true_now) = (self.local(at.node), self.now);
         let stopped_until = self.nodes[at.node].stopped_until;
         let broker = self.broker(at)?;
-        let was_stopped = stopped_until > broker.ran.0;
-        let now = if was_stopped { broker.ran.1 } else { clock };
+        if stopped_until > broker.ran.0 {
+            broker.read_before = broker.ran.1;
+        }
+        let was_stopped = stopped_until > broker.ran.0 || stopped_until == true_now;
+        let now = if was_stopped { broker.read_before } else { clock };
         broker.ran = (true_now, clock);
         let mut io = ShardIo::new(clock);
         io.is_open = broker.links[here].iter().flatten().map(|link| link.id).collect();
@@ -512,7 +521,7 @@ impl World<Brokers> {
 
     /// Bytes leave for a client. Each promise among them has a lease or an append behind it.
     fn leaves(&mut self, at: Place, here: usize, id: ConnectionId, bytes: Vec<u8>) {
-        let is_fooled = self.nodes[at.node].is_fooled();
+        let is_fooled = self.nodes[at.node].is_fooled(at.cell);
         let Some(process) = self.process(at.node, at.cell) else { return };
         let appended = process.stored.as_ref().map_or(0, |stored| stored.sent);
         let Some(Broker { links, lease_seen, .. }) = process.own.as_deref_mut() else { return };

@@ -151,7 +151,7 @@ impl World<Brokers> {
 
     /// A client does what it does next.
     pub fn step(&mut self, client: usize) {
-        let pause = self.rng.between(20, 300);
+        let pause = self.rng.between(30, 500);
         self.schedule(self.now + pause, crate::broker::BrokerEvent::Step { client });
         let (now, is_calm) = (self.now, self.occupant.is_calm);
         let Client { socket, is_connected, role, cell, heard, sent, .. } = &self.occupant.clients[client];
@@ -240,7 +240,8 @@ impl World<Brokers> {
 
     fn subscribe_or_leave(&mut self, client: usize) {
         let (topic, qos) = (self.rng.below(2) as usize, self.rng.pick(&[QoS::AtLeastOnce, QoS::ExactlyOnce]));
-        let (leaves, now) = (self.rng.percent(4), self.now);
+        let passes = self.client(client).role == Role::Passer;
+        let (leaves, now) = (self.rng.percent(if passes { 50 } else { 5 }), self.now);
         let of = self.client(client);
         let packet_id = of.next_id();
         let properties = Properties::EMPTY;

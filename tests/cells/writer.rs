@@ -78,9 +78,9 @@ impl World<Brokers> {
     /// The committing thread looks what has come. A group that comes to nothing needs no append, but
     /// the lease. Without it, it becomes one.
     pub fn write(&mut self, node: usize, cell: usize) {
-        let now = self.local(node);
+        let (now, has_leases) = (self.local(node), !self.occupant.by_appends_alone);
         let Some(process) = self.process(node, cell) else { return };
-        let may_promise = process.machine.may_promise(now);
+        let may_promise = has_leases && process.machine.may_promise(now);
         let Some(broker) = process.own.as_mut().filter(|broker| !broker.writer.is_appending) else { return };
         if !broker.writer.gather() {
             return;

@@ -45,8 +45,8 @@ impl<O: Occupant> World<O> {
         let (may_promise, epoch) = (process.machine.may_promise(now), process.machine.epoch());
         let (wake, number) = (process.machine.wake_at(), process.number);
         let stored = process.stored.as_ref().map(|stored| stored.sent);
-        self.note_stored(node, stored);
-        if may_promise && !self.nodes[node].is_fooled() {
+        self.note_stored(node, cell, stored);
+        if may_promise && !self.nodes[node].is_fooled(cell) {
             self.oracle.check_lease(cell, epoch);
         }
         O::lease_changed(self, node, cell);

@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use homing_core::persistence::ownership::{AppendKind, ChainLink, Claim, Position, SeenKind};
+use std::hash::{DefaultHasher, Hasher};
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,14 +65,9 @@ impl Frame {
     }
 }
 
-/// The digest of a frame: FNV-1a over its numbers, the last one filled up.
+/// The digest of a frame.
 pub fn digest(bytes: &[u8]) -> u64 {
-    let number = |chunk: &[u8]| {
-        let mut filled = [0; 8];
-        filled[..chunk.len()].copy_from_slice(chunk);
-        u64::from_le_bytes(filled)
-    };
-    bytes.chunks(8).fold(0xCBF2_9CE4_8422_2325, |digest, chunk| {
-        (digest ^ number(chunk)).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(29)
-    })
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
 }

@@ -165,7 +165,7 @@ fn flush(world: &mut World<Numbers>, node: usize, cell: usize, message: MessageN
     }
     if process.machine.may_promise(now) {
         let epoch = process.machine.epoch();
-        if !world.nodes[node].is_fooled() {
+        if !world.nodes[node].is_fooled(cell) {
             world.oracle.promised(cell, epoch);
         }
         world.tell(node, cell, OwnershipInput::Promised);

@@ -98,10 +98,10 @@ pub struct Node<O: Occupant> {
     pub(super) boot: u64,
     directory: u64,
     pub(super) stopped_until: u64,
-    /// How long its clock has stood still, and the true time at which it went on after that. Until
-    /// an append of a later time is stored, its lease may look valid and be none.
+    /// How long its clock has stood still, and for each cell the true time at which it went on.
+    /// Until an append of a later time is stored, the lease may look valid and be none.
     frozen: u64,
-    fooled_since: Option<u64>,
+    fooled_since: Vec<Option<u64>>,
     hangs_until: u64,
     pub(super) disk_full_until: u64,
     pub(super) disks: Vec<Disk<O::Tables>>,
@@ -109,10 +109,10 @@ pub struct Node<O: Occupant> {
 }
 
 impl<O: Occupant> Node<O> {
-    /// Returns true if the clock of the node stood still since its last stored append. No rule
-    /// bounds what it promises by its lease then.
-    pub fn is_fooled(&self) -> bool {
-        self.fooled_since.is_some()
+    /// Returns true if the clock of the node stood still since its last stored append for a cell. No
+    /// rule bounds what it promises by its lease then.
+    pub fn is_fooled(&self, cell: usize) -> bool {
+        self.fooled_since[cell].is_some()
     }
 }
 
@@ -131,8 +131,8 @@ impl<E> Event<E> {
             Event::Tick { node, .. }
             | Event::Wake { node, .. }
             | Event::Timeout { node, .. }
-            | Event::Recovered { node, .. } => Some(*node),
-            Event::Start { .. } => None,
+            | Event::Recovered { node, .. }
+            | Event::Start { node, .. } => Some(*node),
             Event::Own(event) => of_own(event),
         }
     }
@@ -149,7 +149,7 @@ impl<O: Occupant> World<O> {
                 directory: rng.next(),
                 stopped_until: 0,
                 frozen: 0,
-                fooled_since: None,
+                fooled_since: vec![None; cells],
                 hangs_until: 0,
                 disk_full_until: 0,
                 disks: vec![Disk::default(); cells],
@@ -272,8 +272,8 @@ impl<O: Occupant> World<O> {
     }
 
     /// An append that a node sent at this true time is stored, if there is one.
-    pub(super) fn note_stored(&mut self, node: usize, sent: Option<u64>) {
-        let fooled_since = &mut self.nodes[node].fooled_since;
+    pub(super) fn note_stored(&mut self, node: usize, cell: usize, sent: Option<u64>) {
+        let fooled_since = &mut self.nodes[node].fooled_since[cell];
         fooled_since.take_if(|since| sent.is_some_and(|sent| sent >= *since));
     }
 
@@ -358,7 +358,7 @@ impl<O: Occupant> World<O> {
 
     /// When a Claim is committed, nobody else may promise.
     fn check_leases(&self, cell: usize, writer: u64) {
-        for node in (0..NODES).filter(|node| !self.nodes[*node].is_fooled()) {
+        for node in (0..NODES).filter(|node| !self.nodes[*node].is_fooled(cell)) {
             let others = self.nodes[node].processes[cell].iter().filter(|process| process.number != writer);
             for process in others {
                 assert!(!process.machine.may_promise(self.local(node)), "two nodes with a lease");
@@ -412,14 +412,15 @@ impl<O: Occupant> World<O> {
     }
 
     pub fn stop(&mut self, node: usize, until: u64) {
-        self.nodes[node].stopped_until = until;
+        let stopped_until = &mut self.nodes[node].stopped_until;
+        *stopped_until = until.max(*stopped_until);
     }
 
     /// A virtual machine stands still together with its clock.
     pub fn freeze(&mut self, node: usize, until: u64) {
         self.stop(node, until);
         self.nodes[node].frozen += until - self.now;
-        self.nodes[node].fooled_since = Some(until);
+        self.nodes[node].fooled_since.fill(Some(until));
     }
 
     pub fn hang(&mut self, node: usize, until: u64) {
