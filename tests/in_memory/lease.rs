@@ -3,7 +3,9 @@
 use crate::client::{V5, client, encoded, packet, publication, send, subscribe, take_packets, unsubscribe};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::packet::{Acknowledgement, Packet, PacketId, Publish, QoS};
+use homing::shard::Input;
 use homing::time::Instant;
+use std::time::Duration;
 
 const PINGREQ: [u8; 2] = [0xC0, 0];
 
@@ -99,4 +101,19 @@ fn a_broker_without_a_cluster_holds_nothing() {
     driver.send(link, &[published(QoS::AtLeastOnce), packet(0xC0, b"")].concat());
     assert_eq!(came(&mut driver, link), ["CONNACK", "PUBACK", "PINGRESP"]);
     assert!(!driver.shared.lease.take_used());
+}
+
+#[test]
+fn a_client_that_is_shut_out_is_gone_though_a_promise_to_it_is_held() {
+    let mut driver = without_lease();
+    let link = client(&mut driver, "c", 10);
+    assert_eq!(came(&mut driver, link), ["CONNACK"]);
+    driver.delays_commits = true;
+    driver.send(link, &published(QoS::AtLeastOnce));
+    driver.shards[0].input(driver.now, Input::ShutOut);
+    driver.settle();
+    assert!(driver.is_open(link), "DISCONNECT waits behind the promise");
+    driver.advance(Duration::from_secs(5));
+    assert!(!driver.is_open(link));
+    assert_eq!(came(&mut driver, link), [""; 0]);
 }
