@@ -10,6 +10,7 @@ use crate::routing::retained::{Retained, RetainedLimits};
 use crate::routing::subscription_tree::ShardId;
 use crate::shard::randomness::Randomness;
 use crate::shard::{PartialShare, Shard, SharedState};
+use crate::shared::lease::Lease;
 use crate::shared::totals::Totals;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
@@ -25,6 +26,7 @@ pub(super) fn shared() -> Arc<SharedState> {
         totals: Totals::default(),
         debts: Debts::default(),
         store_room: AtomicI64::new(i64::MAX),
+        lease: Lease::default(),
     })
 }
 

@@ -58,7 +58,8 @@ struct AcceptorParts {
 
 struct RunningListener {
     ready: ReadyListener,
-    task: JoinHandle<()>,
+    /// `None` while clients are shut out.
+    task: Option<JoinHandle<()>>,
 }
 
 /// A listener that is open, or will be once its reload is in force.
@@ -66,7 +67,8 @@ struct ReadyListener {
     /// The view for operators.
     open: OpenListener,
     entrance: Arc<Entrance>,
-    socket: Arc<OwnedFd>,
+    /// `None` while clients are shut out.
+    socket: Option<Arc<OwnedFd>>,
     /// Shared with the acceptor.
     terms: Rc<RefCell<AcceptTerms>>,
 }
@@ -77,8 +79,8 @@ enum NewListener {
     Same(Arc<Entrance>),
     /// Its socket goes on by other terms. The first entrance is the predecessor.
     Changed(Arc<Entrance>, AcceptTerms, OpenListener),
-    /// The listener is bound and does not accept yet.
-    Opens(ReadyListener, Acceptor),
+    /// The listener is bound and does not accept yet. Without an acceptor, clients are shut out.
+    Opens(ReadyListener, Option<Acceptor>),
 }
 
 /// Listeners of a reload that are not in force yet.
@@ -128,8 +130,8 @@ impl ListenerNews {
 }
 
 impl LiveListeners {
-    /// Starts the acceptors of the sockets that a broker has bound, by the plan of its start.
-    /// Errors: the system refuses a thread, or the reactor a socket.
+    /// Starts the acceptors of the sockets that a broker has bound, by the plan of its start. Without
+    /// sockets, clients are shut out. Errors: the system refuses a thread, or the reactor a socket.
     pub(super) fn start<'a>(
         config: &Config,
         (plan, sockets): (ListenerPlan, FirstSockets),
@@ -203,9 +205,7 @@ impl LiveListeners {
         self.set_backlogs(config);
         self.parts.rate.set(config.limits.connects_per_second);
         for task in ended {
-            task.abort();
-            // The acceptor has its socket until it ends. The result says that it was aborted.
-            let _ = task.await;
+            end(task).await;
         }
         news
     }
@@ -213,9 +213,31 @@ impl LiveListeners {
     /// Stops all acceptors, and closes their sockets.
     pub(super) fn stop(&mut self) {
         self.handshakes = None;
-        for listener in self.running.drain(..) {
-            listener.task.abort();
+        self.running.drain(..).filter_map(|running| running.task).for_each(|task| task.abort());
+    }
+
+    /// Closes the sockets of all listeners. The listeners keep their terms, and a reload may change
+    /// these meanwhile.
+    pub(super) async fn shut_out(&mut self) {
+        for running in &mut self.running {
+            running.ready.socket = None;
+            if let Some(task) = running.task.take() {
+                end(task).await;
+            }
         }
+    }
+
+    /// Opens the listeners that are closed, at the addresses that they had. Errors: the system
+    /// refuses an address, or the reactor a socket. The listeners behind it stay closed.
+    pub(super) fn let_in(&mut self, config: &Config) -> Result<(), StartError> {
+        for RunningListener { ready, task } in self.running.iter_mut().filter(|one| one.task.is_none()) {
+            let address = Some(ready.open.address.clone());
+            let settings = Listener { address, ..ready.entrance.settings.clone() };
+            let listening = listener::open(&ready.entrance.name, &settings, config.network.backlog)?;
+            ready.socket = Some(Arc::clone(&listening.socket));
+            *task = Some(actix_rt::spawn(self.parts.acceptor(listening, &ready.terms)?.run()));
+        }
+        Ok(())
     }
 
     /// Makes everything that new and changed listeners need. `sockets` has the sockets of new
@@ -236,7 +258,7 @@ impl LiveListeners {
                 let terms = self.parts.terms(config, planned, (server, about.label()), &mut handshakes)?;
                 Ok((about, terms))
             };
-            // A plan has a socket or a running listener for each.
+            // A plan has a socket or a running listener for each, unless clients are shut out.
             open.push(match &planned.before {
                 Predecessor::Same(entrance) => NewListener::Same(Arc::clone(entrance)),
                 Predecessor::Changed(old) => {
@@ -245,8 +267,10 @@ impl LiveListeners {
                     NewListener::Changed(Arc::clone(old), terms, about)
                 }
                 Predecessor::None => {
-                    let Some(socket) = sockets.next() else { continue };
-                    let (about, terms) = terms_at(&socket.address)?;
+                    let socket = sockets.next();
+                    let bound = socket.as_ref().map(|socket| &socket.address);
+                    let Some(address) = bound.or(planned.listener.address.as_ref()) else { continue };
+                    let (about, terms) = terms_at(address)?;
                     self.parts.opens(socket, about, terms)?
                 }
             });
@@ -275,7 +299,8 @@ impl LiveListeners {
                 }),
                 NewListener::Opens(ready, acceptor) => {
                     news.opened.push(ready.open.clone());
-                    Some(RunningListener { ready, task: actix_rt::spawn(acceptor.run()) })
+                    let task = acceptor.map(|acceptor| actix_rt::spawn(acceptor.run()));
+                    Some(RunningListener { ready, task })
                 }
             };
             if let Some(RunningListener { ready, .. }) = &running {
@@ -287,7 +312,7 @@ impl LiveListeners {
         news.open = self.running.iter().map(|running| running.ready.open.clone()).collect();
         news.closed = before.iter().map(|running| running.ready.open.clone()).collect();
         self.directory.replace(news.open.clone());
-        (news, before.into_iter().map(|running| running.task).collect())
+        (news, before.into_iter().filter_map(|running| running.task).collect())
     }
 
     fn running(&self, entrance: &Arc<Entrance>) -> Option<&RunningListener> {
@@ -297,9 +322,10 @@ impl LiveListeners {
     /// Sets the backlog of each socket. Costs a system call for each.
     fn set_backlogs(&self, config: &Config) {
         for RunningListener { ready, .. } in &self.running {
+            let Some(socket) = &ready.socket else { continue };
             let backlog = ready.entrance.settings.backlog.unwrap_or(config.network.backlog);
             // A socket that listens takes every backlog.
-            let _ = listen(&*ready.socket, i32::try_from(backlog).unwrap_or(i32::MAX));
+            let _ = listen(socket, i32::try_from(backlog).unwrap_or(i32::MAX));
         }
     }
 }
@@ -350,19 +376,32 @@ impl AcceptorParts {
         })
     }
 
-    /// Returns a bound listener with its acceptor. Errors: the reactor refuses the socket.
+    /// Returns a listener, with its acceptor if it is bound. Errors: the reactor refuses the socket.
     fn opens(
         &self,
-        listening: ListeningSocket,
+        listening: Option<ListeningSocket>,
         open: OpenListener,
         terms: AcceptTerms,
     ) -> io::Result<NewListener> {
-        let (socket, entrance) = (Arc::clone(&listening.socket), Arc::clone(&terms.entrance));
+        let socket = listening.as_ref().map(|listening| Arc::clone(&listening.socket));
+        let entrance = Arc::clone(&terms.entrance);
         let terms = Rc::new(RefCell::new(terms));
-        let (shards, statistics) = (self.shards.clone(), Arc::clone(&self.statistics));
-        let acceptor = Acceptor::new(listening, Rc::clone(&terms), shards, statistics, self.limits.clone())?;
+        let acceptor = listening.map(|listening| self.acceptor(listening, &terms)).transpose()?;
         Ok(NewListener::Opens(ReadyListener { open, entrance, socket, terms }, acceptor))
     }
+
+    /// Returns the acceptor of a socket. Errors: the reactor refuses the socket.
+    fn acceptor(&self, listening: ListeningSocket, terms: &Rc<RefCell<AcceptTerms>>) -> io::Result<Acceptor> {
+        let (shards, statistics) = (self.shards.clone(), Arc::clone(&self.statistics));
+        Acceptor::new(listening, Rc::clone(terms), shards, statistics, self.limits.clone())
+    }
+}
+
+/// Ends an acceptor, which has its socket until it ends.
+async fn end(task: JoinHandle<()>) {
+    task.abort();
+    // The result says that it was aborted.
+    let _ = task.await;
 }
 
 /// Checks that the addresses of the new listeners of a plan are free. Opens none of them. Errors:

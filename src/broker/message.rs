@@ -154,6 +154,15 @@ pub struct PeerTurn(pub PeerBatch);
 #[derive(Debug)]
 pub struct Stop;
 
+/// Whether clients may be connected, in a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// They may.
+    Open,
+    /// Every client is disconnected, and none is accepted.
+    Shut,
+}
+
 /// Makes messages of types. A sender learns at most that one was handled.
 macro_rules! messages_without_answer {
     ($($Message:ident)*) => {
@@ -165,7 +174,7 @@ macro_rules! messages_without_answer {
 
 messages_without_answer! {
     Adopt PasswordsChanged TlsChanged BansChanged SettingsChanged AclChanged ConnectPeers
-    ConnectAuthenticator StoredUpTo Page DelayedPage StartTimers PeerTurn Stop
+    ConnectAuthenticator StoredUpTo Page DelayedPage StartTimers PeerTurn Stop Admission
 }
 
 #[cfg(test)]

@@ -61,6 +61,7 @@
 //! | `driver`, [`shard_actor`] | a shard on its thread, and its mailbox |
 //! | `export_counts` | what the export by OTLP has sent and lost |
 //! | [`message`] | the messages between actors |
+//! | [`owner_door`] | what the driver of a cell's ownership does to the broker |
 //! | [`observer`], [`question`], [`statistics`] | the operators' view of the broker |
 //! | [`events`] | client events as log lines, on topics and as last-disconnect records |
 //! | [`sys`], `sys_load`, `dump` | the counters of `$SYS`, its averages; the text of SIGUSR1 |
@@ -93,6 +94,7 @@ mod logins;
 pub mod message;
 pub mod observer;
 mod open_listener;
+pub mod owner_door;
 pub mod question;
 mod rate_limit;
 pub mod reload;
@@ -113,7 +115,10 @@ use crate::log::stderr;
 use crate::mqtt::keyed;
 use crate::net::tls::live::LiveTls;
 use crate::service;
+use crate::shard::SharedState;
+use crate::shared::lease::Lease;
 use crate::store::{Store, StoreError};
+use crate::time::Instant;
 pub(crate) use connect_limits::OTHER_DESCRIPTORS;
 pub(crate) use handshake::entrance::all_tls_settings;
 use handshake::reload::TlsReload;
@@ -123,6 +128,7 @@ use live_listeners::FirstSockets;
 pub use live_listeners::ListenerNews;
 use observer::Observer;
 pub use open_listener::{EntranceRisk, ListenerDirectory, OpenListener};
+use owner_door::OwnerDoor;
 use reload::{ConfigReader, ListenerWatcher, ReloadMode, SettingsWatcher};
 pub use signals::Signals;
 use signals::{Request, Requests};
@@ -145,6 +151,16 @@ pub struct Broker {
     thread: Option<JoinHandle<()>>,
     failed: Option<oneshot::Receiver<StoreError>>,
     observer: Observer,
+    shared: Arc<SharedState>,
+}
+
+/// What a broker does with clients when it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FirstAdmission {
+    /// It binds its listeners before all else, and lets clients in.
+    LetIn,
+    /// It has no lease, and clients are shut out, until [`owner_door::OwnerDoor`] says more.
+    ShutOut,
 }
 
 impl Broker {
@@ -161,13 +177,36 @@ impl Broker {
     /// # Errors
     /// As [`Broker::start`]; also if the store cannot be read.
     pub fn start_with(config: Config, store: Option<Box<dyn Store>>) -> Result<Broker, StartError> {
+        Broker::start_as(config, store, FirstAdmission::LetIn)
+    }
+
+    /// Starts the broker of a node that owns a cell of a cluster. It recovers its store, and promises
+    /// nothing without an append. Clients are shut out: no listener is bound until
+    /// [`OwnerDoor::let_in`].
+    ///
+    /// # Errors
+    /// As [`Broker::start_with`].
+    pub fn start_as_owner(config: Config, store: Box<dyn Store>) -> Result<Broker, StartError> {
+        Broker::start_as(config, Some(store), FirstAdmission::ShutOut)
+    }
+
+    fn start_as(
+        config: Config,
+        store: Option<Box<dyn Store>>,
+        admission: FirstAdmission,
+    ) -> Result<Broker, StartError> {
         // Before the first table is made. Clients must not know the key.
         keyed::set_key(RandomState::new().build_hasher().finish());
         let plan = ListenerPlan::at_start(&config.all_listeners());
         let tls = TlsReload::load(&plan).map_err(StartError::Tls)?;
-        let mut sockets = FirstSockets::new();
-        for planned in &plan.open {
-            sockets.push(listener::open(&planned.name, &planned.listener, config.network.backlog)?);
+        let (mut sockets, lease) = (FirstSockets::new(), Lease::default());
+        match admission {
+            FirstAdmission::ShutOut => lease.set_until(Instant::ZERO),
+            FirstAdmission::LetIn => {
+                for planned in &plan.open {
+                    sockets.push(listener::open(&planned.name, &planned.listener, config.network.backlog)?);
+                }
+            }
         }
         let (requests, requested) = mpsc::channel::<Request>(1);
         let (ready, started) = std::sync::mpsc::channel();
@@ -175,9 +214,9 @@ impl Broker {
         let thread = std::thread::Builder::new().name("homing-main".into()).spawn(move || {
             let system = actix_rt::System::new();
             system.block_on(async move {
-                match Supervisor::start(config, plan, sockets, tls, store, fails).await {
+                match Supervisor::start(config, plan, sockets, tls, store, lease, fails).await {
                     Ok(mut supervisor) => {
-                        let _ = ready.send(Ok(supervisor.observer()));
+                        let _ = ready.send(Ok((supervisor.observer(), supervisor.shared())));
                         supervisor.serve(requested).await;
                         supervisor.stop().await;
                     }
@@ -187,7 +226,7 @@ impl Broker {
                 }
             });
         })?;
-        let observer: Observer = started.recv().map_err(|_| StartError::Died)??;
+        let (observer, shared) = started.recv().map_err(|_| StartError::Died)??;
         let observer = observer.with_requests(requests.downgrade());
         let listeners = observer.listeners().open();
         let address = |open: &OpenListener| match open.address {
@@ -201,6 +240,7 @@ impl Broker {
             thread: Some(thread),
             failed: Some(failed),
             observer,
+            shared,
         })
     }
 
@@ -213,6 +253,13 @@ impl Broker {
     /// Returns the view of this broker for its operators. The view may outlive the broker.
     pub fn observer(&self) -> Observer {
         self.observer.clone()
+    }
+
+    /// Returns the door for the driver of the ownership of a cell; `None` once the broker stops. The
+    /// door may outlive the broker.
+    pub fn owner_door(&self) -> Option<OwnerDoor> {
+        let requests = self.requests.as_ref()?.downgrade();
+        Some(OwnerDoor::new(Arc::clone(&self.shared), requests))
     }
 
     /// Returns all listeners at the start, in their order. [`Observer::listeners`] has those after

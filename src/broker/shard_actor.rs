@@ -9,8 +9,8 @@ use crate::broker::connection::ConnectionNotice;
 use crate::broker::driver::ShardDriver;
 use crate::broker::dump::InspectShard;
 use crate::broker::message::{
-    AclChanged, Adopt, BansChanged, ConnectAuthenticator, ConnectPeers, DelayedPage, Page, PasswordsChanged,
-    PeerTurn, SettingsChanged, StartTimers, Stop, StoredUpTo, TlsChanged,
+    AclChanged, Admission, Adopt, BansChanged, ConnectAuthenticator, ConnectPeers, DelayedPage, Page,
+    PasswordsChanged, PeerTurn, SettingsChanged, StartTimers, Stop, StoredUpTo, TlsChanged,
 };
 use crate::broker::question::{AskShard, CommandShard, PublishInShard, TraceShard};
 use crate::broker::sys::SysTopics;
@@ -315,6 +315,17 @@ impl Handler<TraceShard> for ShardActor {
 
     fn handle(&mut self, order: TraceShard, _: &mut Context<ShardActor>) {
         self.driver.in_new_turn(|shard, now| shard.input(now, Input::Traces(order.0)));
+    }
+}
+
+impl Handler<Admission> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, admission: Admission, _: &mut Context<ShardActor>) {
+        match admission {
+            Admission::Open => self.driver.let_in(),
+            Admission::Shut => self.driver.shut_out(),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::file_edits::{ClientFile, ClientFileContent, FileEdit, FileEdited, NotEdited};
 use super::reload::{ConfigReader, ListenerWatcher, ReloadMode, Reloaded, SettingsWatcher};
+use super::start_error::StartError;
 use crate::config::{KeyInForce, KeySources};
 use crate::log::stderr;
 use crate::net::tls::live::LiveTls;
@@ -40,6 +41,10 @@ pub(super) enum Request {
     Include(Arc<LiveTls>),
     /// Reads the files of TLS again if one of them changed.
     CheckTls(oneshot::Sender<()>),
+    /// Opens the listeners and lets clients in. An error names the listener that cannot be opened.
+    LetIn(oneshot::Sender<Result<(), StartError>>),
+    /// Closes the listeners and disconnects every client.
+    ShutOut(oneshot::Sender<()>),
 }
 
 /// Catches the signals that the broker handles. Make the value before the broker starts: a signal

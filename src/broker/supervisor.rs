@@ -9,7 +9,7 @@ use super::listener_plan::ListenerPlan;
 use super::live_files::{LiveFiles, READ, load_bans};
 use super::live_listeners::{FirstSockets, LiveListeners};
 use super::logins::{self, LoginFiles, Logins, PasswordFiles};
-use super::message::{ConnectPeers, PeerAddresses, StartTimers, Stop};
+use super::message::{Admission, ConnectPeers, PeerAddresses, StartTimers, Stop};
 use super::observer::Observer;
 use super::rate_limit::EventRates;
 use super::reload::Reload;
@@ -42,6 +42,7 @@ use crate::scheduling;
 use crate::shard::randomness::Randomness;
 use crate::shard::recovery::placement::RecoveredShard;
 use crate::shard::{PartialShare, Shard, ShardSettings, SharedState};
+use crate::shared::lease::Lease;
 use crate::shared::totals::Totals;
 use crate::store::view::StoreView;
 use crate::store::writer::{Writer, WriterOptions};
@@ -93,12 +94,13 @@ impl Supervisor {
         sockets: FirstSockets,
         tls: TlsReload,
         store: Option<Box<dyn Store>>,
+        lease: Lease,
         failed: oneshot::Sender<StoreError>,
     ) -> Result<Supervisor, StartError> {
         let count = config.runtime.thread_count().clamp(1, 64);
         let decoys = logins::decoy_secret(store.as_deref().and_then(Store::directory));
         let mut opened = store.map(|store| storage::open(store, count as u8)).transpose()?;
-        let shared = shared_state(&config);
+        let shared = shared_state(&config, lease);
         let statistics = Arc::new(BrokerStatistics::new(count, Arc::clone(&shared)));
         let log = Arc::new(EventLog::new(config.log.events_per_second));
         let recovered = take_up(opened.as_mut(), &shared);
@@ -186,6 +188,34 @@ impl Supervisor {
             .with_bridges(Arc::clone(self.reload.bridges.directory()))
     }
 
+    /// Returns the state that all shards share.
+    pub(super) fn shared(&self) -> Arc<SharedState> {
+        Arc::clone(&self.shared)
+    }
+
+    /// Opens the listeners that are closed, and lets clients in. Errors: the system refuses an
+    /// address.
+    async fn let_in(&mut self) -> Result<(), StartError> {
+        self.tell_admission(Admission::Open).await;
+        let Reload { config, listeners, .. } = &mut self.reload;
+        listeners.let_in(config)
+    }
+
+    /// Closes the listeners, and disconnects every client as at a stop, without their wills. Sends
+    /// DISCONNECT 0x8B to 5.0 clients. Does not wait until they have closed their connections.
+    async fn shut_out(&mut self) {
+        self.reload.listeners.shut_out().await;
+        self.tell_admission(Admission::Shut).await;
+    }
+
+    /// Returns when every shard knows it.
+    async fn tell_admission(&self, admission: Admission) {
+        for shard in &self.shards {
+            // A shard that has ended has no clients.
+            let _ = shard.send(admission).await;
+        }
+    }
+
     /// Returns the text of a dump, or one line with the reason for its failure.
     async fn dump(&self) -> String {
         match tokio::time::timeout(DUMP, self.inspect()).await {
@@ -243,6 +273,11 @@ impl Supervisor {
                 Some(Request::Configuration(reply)) => drop(reply.send(self.reload.in_force())),
                 Some(Request::CheckTls(reply)) => {
                     self.reload.check_tls_files().await;
+                    let _ = reply.send(());
+                }
+                Some(Request::LetIn(reply)) => drop(reply.send(self.let_in().await)),
+                Some(Request::ShutOut(reply)) => {
+                    self.shut_out().await;
                     let _ = reply.send(());
                 }
                 None => return,
@@ -343,7 +378,7 @@ fn arbiter(driver: Driver, name: String) -> io::Result<Arbiter> {
 }
 
 /// Returns the state that all shards share, without any message.
-fn shared_state(config: &Config) -> Arc<SharedState> {
+fn shared_state(config: &Config, lease: Lease) -> Arc<SharedState> {
     Arc::new(SharedState {
         retained: Mutex::new(Retained::new(retained_limits(config))),
         budget: Arc::new(Budget::new(config.limits.memory.bytes())),
@@ -352,6 +387,7 @@ fn shared_state(config: &Config) -> Arc<SharedState> {
         totals: Totals::default(),
         debts: Debts::default(),
         store_room: AtomicI64::new(i64::MAX),
+        lease,
     })
 }
 

@@ -26,6 +26,7 @@ mod keep_alive;
 mod message_expiry;
 mod mount_point;
 mod ordinary_clients;
+mod owner;
 mod properties;
 mod publish;
 mod redelivery;

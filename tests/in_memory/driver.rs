@@ -3,46 +3,34 @@
 //!
 //! It does for [`Shard::turn`] what `homing::broker`'s driver does, one thing after the other.
 
-use homing::access::strikes::StrikeRule;
+pub use crate::core_settings::settings;
+use crate::core_settings::{BUCKET_MS, shared_state};
 use homing::durability::read_requests::DelayedRequest;
 use homing::durability::read_requests::PageRequest;
 use homing::events::client_events::{ClientEvent, Occurrence};
 use homing::events::refusals::Refusal;
 use homing::expiry::deadline::{DeadlineKind, Registration};
-use homing::login::access_rules::AccessSettings;
 use homing::login::arrival::Arrival;
 use homing::login::authentication::{AuthDecision, AuthRequest};
-use homing::login::debts::Debts;
 use homing::login::listener_terms::ListenerTerms;
-use homing::mqtt::charge::Budget;
 use homing::mqtt::packet::ProtocolVersion;
 use homing::operators::publish_command::PublicationAnswer;
 use homing::peers::peer_batch::{Item, PeerBatch};
 use homing::persistence::records::{Batch, EntryNumber, Lsn, ReadEntry, Record, RetainedRecord, StoredEntry};
-use homing::routing::retained::{Retained, RetainedLimits};
+use homing::routing::retained::RetainedLimits;
 use homing::routing::subscription_tree::ShardId;
-use homing::session::authentication::{AuthPolicy, OwnerPolicy};
-use homing::session::outbound::queue::{QueueLimits, QueuePolicy};
-use homing::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
 use homing::session::outbound::stall::SocketView;
 use homing::session::outbox::Outbox;
-use homing::session::policy::SendPolicy;
-use homing::session::policy::{ConnectPolicy, SessionPolicy, SubscriptionPolicy};
-use homing::session::redelivery_policy::RedeliveryPolicy;
 use homing::session::trace_steps::{TraceStep, TraceSteps};
 use homing::shard::clients::connection::Leaves;
 use homing::shard::clients::deadlines::{DeadlineAction, IdleConnection};
 use homing::shard::randomness::Randomness;
 use homing::shard::settings::OWN_DELAYED;
-use homing::shard::turn::STEPS_PER_TURN;
 use homing::shard::turn::io::{EventMessages, Io, Written};
-use homing::shard::{ConnectionId, Input, PartialShare, ReadProgress, Shard, ShardSettings, SharedState};
-use homing::shard::{DelayedLimits, LetterLimits};
-use homing::shared::totals::Totals;
+use homing::shard::{ConnectionId, Input, ReadProgress, Shard, ShardSettings, SharedState};
 use homing::time::Instant;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicI64};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Turns without new input after which shards that still have work are taken to go round in
@@ -51,72 +39,6 @@ const TURNS: usize = 10_000;
 
 /// Expired deadlines of one advance after which deadlines are taken to go round in circles.
 const EXPIRED: usize = 20_000;
-
-const BUCKET_MS: u64 = 250;
-
-/// Generous settings, for a script to make narrower.
-pub fn settings() -> ShardSettings {
-    let queue = QueueLimits { messages: 1_000, bytes: 1 << 20, policy: QueuePolicy::Refuse };
-    let retry = RetryPolicy {
-        min_interval: Duration::from_millis(100),
-        interval: Duration::from_secs(20),
-        backoff: 2.0,
-        max_interval: Duration::from_secs(300),
-        jitter: 0.2,
-        attempts: 5,
-        on_exhausted: OnExhausted::Disconnect,
-        resends_per_tick: 1_000,
-    };
-    let ack = AckPolicy {
-        timeout: Duration::from_secs(60),
-        max_timeout: Duration::from_secs(600),
-        on_timeout: OnAckTimeout::Auto,
-    };
-    ShardSettings {
-        session: SessionPolicy {
-            send: SendPolicy {
-                stored_queue: queue.clone(),
-                queue,
-                redelivery: RedeliveryPolicy::new(retry, ack),
-                rules: Vec::new(),
-                outbox: 1 << 20,
-                in_flight: 1_000,
-            },
-            receive_maximum: 100,
-            topic_levels: 16,
-            payload_size: usize::MAX,
-            connect: ConnectPolicy {
-                packet_size: 1 << 20,
-                client_id: 65_535,
-                topic_alias_maximum: 10,
-                keep_alive_maximum: 0,
-                allow_never: true,
-                retain_available: true,
-                session_expiry: 3_600,
-            },
-            subscriptions: SubscriptionPolicy { filters: 100, wildcard_levels: 131_072 },
-        },
-        auth: AuthPolicy::default(),
-        connect_size: u32::MAX,
-        access: AccessSettings::default(),
-        rates: None,
-        flapping: StrikeRule::default(),
-        owners: OwnerPolicy::default(),
-        user_names_are_tokens: false,
-        auth_timeout: Duration::from_secs(5),
-        connect_timeout: Duration::from_secs(10),
-        write_timeout: Duration::from_secs(30),
-        sessions: 1_000,
-        delayed: DelayedLimits { messages: 100, bytes: 1 << 20, horizon: 3600 },
-        letters: LetterLimits { letters: 0, bytes: 0 },
-        last_disconnects: 16,
-        objectives: Arc::default(),
-        event_topics: false,
-        hold_timeout: Duration::from_secs(10),
-        expiry_interval: Duration::from_millis(BUCKET_MS),
-        steps_per_turn: STEPS_PER_TURN,
-    }
-}
 
 /// A client's end of a connection, by its place in [`MemoryDriver::links`].
 pub type LinkId = usize;
@@ -189,15 +111,7 @@ impl MemoryDriver {
     pub fn new(settings: &ShardSettings, shards: u8) -> MemoryDriver {
         let mut settings = settings.clone();
         settings.session.send.stored_queue = settings.session.send.queue.clone();
-        let shared = Arc::new(SharedState {
-            retained: Mutex::new(Retained::new(RetainedLimits { messages: 50, bytes: 100_000 })),
-            budget: Arc::new(Budget::new(u64::MAX)),
-            partial: PartialShare::new(u64::MAX, 0),
-            store_full: AtomicBool::new(false),
-            totals: Totals::default(),
-            debts: Debts::default(),
-            store_room: AtomicI64::new(i64::MAX),
-        });
+        let shared = Arc::new(shared_state(RetainedLimits { messages: 50, bytes: 100_000 }));
         let shard = |here| {
             Shard::new(
                 ShardId(here),
@@ -534,6 +448,7 @@ impl MemoryDriver {
             trace_steps,
             refusals,
             answers,
+            clock: now,
             later,
         };
         let result = call(&mut shards[at], now, &mut io);
@@ -599,6 +514,7 @@ struct ShardIo<'a> {
     answers: &'a mut Vec<PublicationAnswer>,
     writes: &'a mut Vec<LinkId>,
     batches: &'a mut Vec<Batch>,
+    clock: Instant,
     later: Later,
 }
 
@@ -643,6 +559,10 @@ impl Io for ShardIo<'_> {
             link.room -= wrote;
         }
         Some(Written::plain(wrote))
+    }
+
+    fn read_clock(&mut self) -> Instant {
+        self.clock
     }
 
     fn await_writable(&mut self, _: ConnectionId) {}

@@ -48,6 +48,8 @@ mod bulk;
 mod cases;
 mod client;
 mod codec_allocations;
+#[path = "../support/core_settings.rs"]
+mod core_settings;
 mod decoder;
 mod delayed;
 mod differential;
@@ -57,6 +59,7 @@ mod findings;
 mod gates;
 mod gauges;
 mod large_groups;
+mod lease;
 mod letters;
 mod memory;
 #[path = "../support/memory_store.rs"]

@@ -88,6 +88,10 @@ impl Io for ShardIo<'_> {
         Some(Written::plain(self.world.write(socket, outbox)))
     }
 
+    fn read_clock(&mut self) -> Instant {
+        self.world.instant()
+    }
+
     fn await_writable(&mut self, id: ConnectionId) {
         let Some(link) = self.world.nodes[self.shard].link(id) else { return };
         link.awaits_writable = true;

@@ -35,6 +35,9 @@ mod authentication;
 mod broker;
 mod client;
 mod clocks;
+#[path = "../support/core_settings.rs"]
+#[expect(dead_code, reason = "a plan has settings of its own")]
+mod core_settings;
 mod crash;
 mod custody;
 mod gates;

@@ -4,6 +4,7 @@ use crate::authentication::Authenticator;
 use crate::broker::{Expiry, Node};
 use crate::client::Client;
 use crate::clocks::Clocks;
+use crate::core_settings::shared_state;
 use crate::letters::{LetterStream, Letters};
 use crate::network::Socket;
 use crate::operator;
@@ -18,8 +19,7 @@ use crate::trace::{Trace, trace};
 use homing::events::trace::TraceWatch;
 use homing::expiry::deadline::{DeadlineKind, Registration};
 use homing::login::authentication::AuthDecision;
-use homing::login::debts::Debts;
-use homing::mqtt::charge::{Budget, Recount, Recounted, take_delta};
+use homing::mqtt::charge::{Recount, Recounted, take_delta};
 use homing::mqtt::codec::AckKind;
 use homing::peers::peer_batch::PeerBatch;
 use homing::persistence::records::Committed;
@@ -28,13 +28,11 @@ use homing::routing::subscription_tree::ShardId;
 use homing::session::drops::{DropReason, Drops};
 use homing::shard::observe::usage::ResourceUsage;
 use homing::shard::randomness::Randomness;
-use homing::shard::{ConnectionId, Input, PartialShare, Shard, ShardSettings, SharedState};
-use homing::shared::totals::Totals;
+use homing::shard::{ConnectionId, Input, Shard, ShardSettings, SharedState};
 use homing::time::Instant;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
-use std::sync::atomic::{AtomicBool, AtomicI64};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Something that will happen.
@@ -655,13 +653,5 @@ impl World {
 }
 
 fn nothing_retained() -> Arc<SharedState> {
-    Arc::new(SharedState {
-        retained: Mutex::new(Retained::new(RetainedLimits::UNLIMITED)),
-        budget: Arc::new(Budget::new(u64::MAX)),
-        partial: PartialShare::new(u64::MAX, 0),
-        store_full: AtomicBool::new(false),
-        totals: Totals::default(),
-        debts: Debts::default(),
-        store_room: AtomicI64::new(i64::MAX),
-    })
+    Arc::new(shared_state(RetainedLimits::UNLIMITED))
 }

@@ -92,6 +92,10 @@ impl<D: ConnectionDriver> Io for DriverIo<'_, D> {
         Some(written)
     }
 
+    fn read_clock(&mut self) -> Instant {
+        clock::now()
+    }
+
     fn await_writable(&mut self, id: ConnectionId) {
         self.handles.notify(id, ConnectionNotice::AwaitWritable);
     }

@@ -87,8 +87,8 @@ pub struct ShardDriver {
     traffic: Traffic,
     commits: CommitWaits,
     answers: AwaitedAnswers,
-    /// True once the broker stops: sockets that come now are closed.
-    stopping: Cell<bool>,
+    /// True while sockets that come are closed: the broker stops, or has shut its clients out.
+    is_shut: Cell<bool>,
     /// Notified when the last connection is closed.
     emptied: Notify,
     /// Delay of the latest batch of expired deadlines, from the end of its bucket to its arrival.
@@ -118,7 +118,7 @@ impl ShardDriver {
             traffic: Traffic::default(),
             commits: CommitWaits::default(),
             answers: AwaitedAnswers::default(),
-            stopping: Cell::new(false),
+            is_shut: Cell::new(false),
             emptied: Notify::new(),
             tick_late: Cell::default(),
             suspended: Cell::new(clock::suspended()),
@@ -194,10 +194,10 @@ impl ShardDriver {
         self.destinations.start_timers(expiry);
     }
 
-    /// Takes a socket in and starts its actor. Closes the socket if the broker stops.
+    /// Takes a socket in and starts its actor. Closes the socket if the broker takes none now.
     pub fn adopt(self: &Rc<ShardDriver>, incoming: Incoming) {
         let Incoming { transport, peer, accepted, mut arrival, unread, .. } = incoming;
-        if self.stopping.get() {
+        if self.is_shut.get() {
             self.statistics.connection_closed(&arrival.listener.connections);
             return;
         }
@@ -366,7 +366,18 @@ impl ShardDriver {
 
     /// Disconnects every client in order, and accepts no more.
     pub fn stop(&self) {
-        self.stopping.set(true);
+        self.is_shut.set(true);
         self.with_shard(|shard, now| shard.input(now, Input::Stop));
+    }
+
+    /// Disconnects every client in order, and accepts no more until [`Self::let_in`].
+    pub fn shut_out(&self) {
+        self.is_shut.set(true);
+        self.in_new_turn(|shard, now| shard.input(now, Input::ShutOut));
+    }
+
+    /// Accepts clients again.
+    pub fn let_in(&self) {
+        self.is_shut.set(false);
     }
 }

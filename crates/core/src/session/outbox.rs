@@ -145,6 +145,21 @@ impl Outbox {
         }
     }
 
+    /// Holds the bytes from the stream offset `from` on until `lsn` is committed. `lsn` is the open
+    /// batch, so no gate waits for a later one, and those behind `from` become needless. A gate
+    /// whose commit has no name yet stays the last one.
+    pub fn hold_from(&mut self, from: u64, lsn: Lsn) {
+        let commit_gates = self.commit_gates.get_or_insert_default();
+        let unnamed = commit_gates.pop_back_if(|(_, waits)| *waits == UNNAMED);
+        let from = unnamed.map_or(from, |(at, _)| at.min(from));
+        while commit_gates.pop_back_if(|(at, _)| *at >= from).is_some() {}
+        if commit_gates.back().is_none_or(|(_, last)| *last < lsn) {
+            commit_gates.push_back((from, lsn));
+        }
+        commit_gates.extend(unnamed);
+        self.charge.set(self.in_use());
+    }
+
     /// Records that everything up to `lsn` is committed.
     pub fn committed(&mut self, lsn: Lsn) {
         if let Some(commit_gates) = &mut self.commit_gates {
@@ -329,6 +344,52 @@ mod tests {
         outbox.end_flush(&mut Pool::default());
         let Recounted { in_use, charged } = outbox.recount();
         assert!(in_use == charged && in_use > 99 * size_of::<(u64, Lsn)>(), "{in_use} {charged}");
+    }
+
+    /// Gates are given as offset and batch. The held outbox has 100 bytes, ten of them written.
+    fn held(gates: &[(u64, Option<u64>)], from: u64, lsn: u64) -> Vec<(u64, Lsn)> {
+        let mut outbox = Outbox::default();
+        for at in 0..100 {
+            for (_, waits) in gates.iter().filter(|(gate, _)| *gate == at) {
+                match waits {
+                    Some(lsn) => outbox.gate_until_commit(Lsn(*lsn)),
+                    None => outbox.gate(),
+                }
+            }
+            outbox.buffer().push(0);
+        }
+        outbox.advance(10);
+        outbox.hold_from(from, Lsn(lsn));
+        outbox.end_flush(&mut Pool::default());
+        let Recounted { in_use, charged } = outbox.recount();
+        assert_eq!(in_use, charged);
+        outbox.commit_gates.map_or(Vec::new(), |gates| Vec::from(*gates))
+    }
+
+    #[test]
+    fn a_hold_takes_the_place_of_gates_behind_it_and_none_before_it() {
+        assert_eq!(held(&[], 40, 7), [(40, Lsn(7))]);
+        assert_eq!(held(&[(20, Some(5))], 40, 7), [(20, Lsn(5)), (40, Lsn(7))]);
+        assert_eq!(held(&[(20, Some(5)), (50, Some(6))], 40, 7), [(20, Lsn(5)), (40, Lsn(7))]);
+        assert_eq!(held(&[(20, Some(7))], 40, 7), [(20, Lsn(7))], "it waits for this batch already");
+        assert_eq!(held(&[(40, Some(7))], 40, 7), [(40, Lsn(7))]);
+        assert_eq!(held(&[(50, Some(7))], 40, 7), [(40, Lsn(7))], "the promise is before the gate");
+    }
+
+    #[test]
+    fn a_gate_without_a_name_stays_the_last() {
+        assert_eq!(held(&[(50, None)], 40, 7), [(40, Lsn(7)), (50, UNNAMED)]);
+        assert_eq!(held(&[(20, Some(5)), (30, None)], 40, 7), [(20, Lsn(5)), (30, Lsn(7)), (30, UNNAMED)]);
+        // Its name comes later, and is of the same batch or a later one.
+        let mut outbox = Outbox::default();
+        outbox.buffer().push(0);
+        outbox.gate();
+        outbox.buffer().push(0);
+        outbox.hold_from(1, Lsn(7));
+        outbox.release(Lsn(7));
+        assert_eq!(outbox.writable(), 1);
+        outbox.committed(Lsn(7));
+        assert_eq!(outbox.writable(), 2);
     }
 
     fn all(outbox: &Outbox) -> Vec<u8> {

@@ -65,7 +65,7 @@ impl RedeliveryPolicy {
         if ack_wait.is_zero() || wire.version.is_v5() {
             ack_wait
         } else {
-            self.retry.delay(ack_wait, round, wire.seed)
+            self.retry.delay(ack_wait, round, wire.seed.into())
         }
     }
 

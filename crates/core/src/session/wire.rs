@@ -14,6 +14,9 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Stands for no promise.
+const NO_PROMISE: u32 = u32::MAX;
+
 /// The writing half of one connection, as the session sees it.
 #[derive(Debug)]
 pub struct Wire {
@@ -31,10 +34,13 @@ pub struct Wire {
     /// True if the client accepts Reason Strings (5.0 [MQTT-3.1.2-29]).
     pub problem_information: bool,
     /// The seed of the jitter of this connection's resends.
-    pub seed: u64,
+    pub seed: u32,
     /// The value of [`Self::ack_wait`] in milliseconds. A `Duration` would take 16 bytes of every
     /// connection.
     ack_wait_ms: u32,
+    /// Bytes that waited before the first promise since [`Self::take_promise`]; [`NO_PROMISE`] for
+    /// none. Nothing is written between both.
+    promise: u32,
     /// PUBLISH packets that were appended since [`Self::take_publishes`], with repetitions.
     publishes: u32,
     /// The wait of a packet that is sent for the first time, in milliseconds: `ack_wait` with this
@@ -134,7 +140,7 @@ pub struct Sending<'a> {
 
 impl Wire {
     /// Creates the writing half of a connection before its CONNECT was read.
-    pub fn new(version: ProtocolVersion, seed: u64) -> Wire {
+    pub fn new(version: ProtocolVersion, seed: u32) -> Wire {
         Wire {
             outbox: Outbox::default(),
             version,
@@ -144,6 +150,7 @@ impl Wire {
             problem_information: true,
             seed,
             ack_wait_ms: 0,
+            promise: NO_PROMISE,
             publishes: 0,
             first_wait_ms: 0,
             requested: false,
@@ -184,6 +191,24 @@ impl Wire {
     /// repetitions.
     pub fn take_publishes(&mut self) -> u32 {
         std::mem::take(&mut self.publishes)
+    }
+
+    /// Takes the stream offset of the first promise that was appended since the last call, if there
+    /// is one. A promise is a packet after which its receiver counts on this broker, or on the next
+    /// owner of the cell: CONNACK, SUBACK, UNSUBACK, PUBACK, PUBREC or PUBCOMP.
+    #[inline]
+    pub fn take_promise(&mut self) -> Option<u64> {
+        let promise = std::mem::replace(&mut self.promise, NO_PROMISE);
+        (promise != NO_PROMISE).then(|| self.outbox.written() + u64::from(promise))
+    }
+
+    /// Notes that the next packet is a promise. The first one counts, because a stream has one
+    /// order. Behind 4 GiB the promise seems to come earlier, so more is held.
+    #[inline]
+    fn note_promise(&mut self) {
+        if self.promise == NO_PROMISE {
+            self.promise = self.outbox.len().min(NO_PROMISE as usize - 1) as u32;
+        }
     }
 
     /// Returns the wait of a packet that is sent for the first time: the ack wait with this
@@ -413,6 +438,9 @@ impl Wire {
     /// Appends a PUBACK, PUBREC, PUBREL or PUBCOMP. 3.x leaves the reason code out.
     #[inline]
     pub fn put_acknowledgement(&mut self, kind: AckKind, id: PacketId, reason: ReasonCode) {
+        if kind != AckKind::Pubrel {
+            self.note_promise();
+        }
         codec::put_acknowledgement(self.outbox.buffer(), kind, id, reason, self.version);
         if self.rare.is_some() {
             self.note_acknowledgement(kind, id, reason);
@@ -425,6 +453,9 @@ impl Wire {
     /// [`TooLarge`] if the packet exceeds the client's Maximum Packet Size or the protocol's range.
     /// Nothing is appended then.
     pub fn put(&mut self, packet: &Packet<'_>) -> Result<(), TooLarge> {
+        if matches!(packet, Packet::Connack(_) | Packet::Suback(_) | Packet::Unsuback(_)) {
+            self.note_promise();
+        }
         let at = self.outbox.buffer().len();
         let done = codec::encode(packet, self.version, self.outbox.buffer());
         let len = self.outbox.buffer().len() - at;

@@ -282,6 +282,17 @@ impl Core {
         }
     }
 
+    /// Holds the bytes of a connection from a stream offset on until the commit of the open batch,
+    /// which begins even if nothing is recorded in it. Without a store there is no cluster.
+    pub(crate) fn hold_from(&mut self, id: ConnectionId, from: u64) {
+        if let (Some(write_buffer), Some(connection)) =
+            (self.durability.write_buffer(), self.connections.get_mut(id))
+        {
+            write_buffer.begin();
+            connection.wire.outbox.hold_from(from, write_buffer.lsn());
+        }
+    }
+
     /// Gates CONNACK and the packets behind it until the session's records are committed.
     ///
     /// While the store has no room, CONNACK waits only for the last complete record of the session.

@@ -136,6 +136,9 @@ pub enum Input<'a> {
     Traces(Option<Arc<TraceWatch>>),
     /// A retained message of the broker's own, at QoS 0: its topic and its payload.
     Own(&'a str, &'a [u8]),
+    /// The broker has shut its clients out, because it cannot reach the log of its cell. Every
+    /// connection ends, as at a stop, and clients may come back later.
+    ShutOut,
     /// The broker stops. Every connection ends, and records go to the store at once from here on.
     Stop,
 }
@@ -168,13 +171,19 @@ impl Shard {
             Input::WallClock(unix_millis) => core.dead_letters.set_wall_clock(now, unix_millis),
             Input::Traces(watch) => core.recorder().follow(watch),
             Input::Own(topic, payload) => publish_own(now, topic, payload, self),
+            Input::ShutOut => self.shut_out(now),
             Input::Stop => {
                 core.durability.begin_to_stop();
-                for id in self.connection_ids() {
-                    let reason = Some(ReasonCode::SERVER_SHUTTING_DOWN);
-                    self.disconnect(now, id, reason, DisconnectCause::Shutdown);
-                }
+                self.shut_out(now);
             }
+        }
+    }
+
+    /// Disconnects every client, without their wills.
+    fn shut_out(&mut self, now: Instant) {
+        for id in self.connection_ids() {
+            let reason = Some(ReasonCode::SERVER_SHUTTING_DOWN);
+            self.disconnect(now, id, reason, DisconnectCause::Shutdown);
         }
     }
 
@@ -184,7 +193,7 @@ impl Shard {
         if self.core.settings.rates_of(&arrival.listener).are_unlimited() {
             arrival.host = None;
         }
-        let seed = self.randomness.spread();
+        let seed = self.randomness.spread() as u32;
         self.core.connections.accept(accepted, arrival, seed, &mut self.core.effects)
     }
 

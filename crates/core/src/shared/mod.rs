@@ -1,5 +1,6 @@
 //! The state that all shards of a broker share.
 
+pub mod lease;
 pub mod totals;
 
 use crate::login::debts::Debts;
@@ -7,6 +8,7 @@ use crate::mqtt::charge::Budget;
 use crate::named_enum::named_enum;
 use crate::routing::limit_shares::ShareRules;
 use crate::routing::retained::Retained;
+use crate::shared::lease::Lease;
 use crate::shared::totals::Totals;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +33,8 @@ pub struct SharedState {
     /// Bytes that may be on their way to the store before it is full. Negative if there are more.
     /// `i64::MAX` while the store has plenty of room.
     pub store_room: AtomicI64,
+    /// Until when promises may leave without an append, in a cluster.
+    pub lease: Lease,
 }
 
 named_enum! {

@@ -1,8 +1,9 @@
 //! The driver of a machine: what it does with the outputs, and which inputs it makes of answers.
 
 use super::frame::{Frame, digest};
-use super::node::{Disk, Purpose, Service};
-use super::world::{Event, World};
+use super::node::{Disk, Process, Purpose, Service};
+use super::world::{Event, Occupant, World};
+use bytes::Bytes;
 use homing_core::persistence::ownership::{
     AppendKind, AppendReply, ChainEnd, EngineAnswer, Fitness, NextFrame, OwnershipInput, OwnershipOutput,
     Position, Timing,
@@ -14,7 +15,7 @@ use homing_core::persistence::replicated_log::{
 /// The identifier of the cluster's log.
 const LOG: u64 = 7;
 
-impl World {
+impl<O: Occupant> World<O> {
     pub(super) fn time_out(&mut self, node: usize, cell: usize, request: LogRequestNumber) {
         let Some(process) = self.process(node, cell) else { return };
         let Some((_, purpose, _)) = process.outstanding.iter().find(|(number, ..)| *number == request) else {
@@ -41,12 +42,14 @@ impl World {
         let Some(process) = self.process(node, cell) else { return };
         let had_wake = process.machine.wake_at();
         let outputs = process.handle(input, now);
-        if process.machine.may_promise(now) {
-            let epoch = process.machine.epoch();
+        let (may_promise, epoch) = (process.machine.may_promise(now), process.machine.epoch());
+        let (wake, number) = (process.machine.wake_at(), process.number);
+        let stored = process.stored.as_ref().map(|stored| stored.sent);
+        self.note_stored(node, cell, stored);
+        if may_promise && !self.nodes[node].is_fooled(cell) {
             self.oracle.check_lease(cell, epoch);
         }
-        let process = self.nodes[node].processes[cell].as_mut().expect("it runs");
-        let (wake, number) = (process.machine.wake_at(), process.number);
+        O::lease_changed(self, node, cell);
         for output in outputs {
             self.carry_out(node, cell, output);
         }
@@ -57,12 +60,11 @@ impl World {
         self.check_flushed(node, cell);
     }
 
-    fn check_flushed(&mut self, node: usize, cell: usize) {
-        let Some(process) = self.process(node, cell) else { return };
-        let waits = process.pending.as_ref().is_some_and(|pending| !pending.frame.messages.is_empty());
-        let is_done = process.service == Service::Flushing && process.open.is_empty() && !waits;
-        if is_done && !process.is_flushed {
-            process.is_flushed = true;
+    pub fn check_flushed(&mut self, node: usize, cell: usize) {
+        let flushes =
+            |process: &&mut Process<O::Memory>| process.service == Service::Flushing && !process.is_flushed;
+        if self.process(node, cell).filter(flushes).is_some() && O::is_flushed(self, node, cell) {
+            self.process(node, cell).expect("it runs").is_flushed = true;
             self.tell(node, cell, OwnershipInput::Flushed);
         }
     }
@@ -76,7 +78,11 @@ impl World {
                     assert_eq!(fitness, Fitness::Fit, "a node without room claims");
                     assert_eq!(claim.epoch, process.machine.epoch() + 1);
                 }
-                process.make(cell, id, position, kind);
+                let content =
+                    if kind == AppendKind::Group { O::group(self, node, cell) } else { Bytes::new() };
+                let at = (position, self.now);
+                let process = self.process(node, cell).expect("it runs");
+                process.make(cell, id, at, kind, content);
                 self.append(node, cell);
             }
             OwnershipOutput::Resend(id) => {
@@ -114,33 +120,32 @@ impl World {
                 self.events.add(at, Event::Recovered { node, cell, process: number });
             }
             OwnershipOutput::Serve => {
-                process.service = Service::Open;
                 self.oracle.serves(cell, self.now, process.recovery);
+                self.change_service(node, cell, Service::Open);
             }
             OwnershipOutput::GroupStored(id) => {
-                let pending = process.pending.take_if(|pending| pending.id == id).expect("the group");
-                let messages = pending.frame.messages;
-                messages.into_iter().for_each(|message| self.oracle.acknowledged(cell, message));
+                let stored = process.stored.as_ref().filter(|stored| stored.id == id);
+                let frame = stored.expect("the group").frame.clone();
+                O::group_stored(self, node, cell, &frame);
             }
             OwnershipOutput::GroupFull(id) => {
                 let pending = process.pending.take_if(|pending| pending.id == id).expect("the group");
-                let messages = pending.frame.messages;
-                messages.into_iter().for_each(|message| self.oracle.refused(cell, message));
+                O::group_full(self, node, cell, &pending.frame);
             }
-            OwnershipOutput::Flush => {
-                process.service = Service::Flushing;
-                if !process.open.is_empty() {
-                    self.tell(node, cell, OwnershipInput::GroupReady);
-                }
-            }
+            OwnershipOutput::Flush => self.change_service(node, cell, Service::Flushing),
             OwnershipOutput::Isolate => {
                 assert!(!process.machine.may_promise(now), "isolated, and it may promise");
-                process.service = Service::Isolated;
+                self.change_service(node, cell, Service::Isolated);
             }
-            OwnershipOutput::Rejoin => process.service = Service::Open,
-            OwnershipOutput::StopAcknowledging => process.service = Service::None,
+            OwnershipOutput::Rejoin => self.change_service(node, cell, Service::Open),
+            OwnershipOutput::StopAcknowledging => self.change_service(node, cell, Service::None),
             other => unreachable!("{other:?}"),
         }
+    }
+
+    fn change_service(&mut self, node: usize, cell: usize, service: Service) {
+        self.process(node, cell).expect("it runs").service = service;
+        O::service_changed(self, node, cell);
     }
 
     fn append(&mut self, node: usize, cell: usize) {
@@ -239,7 +244,7 @@ impl World {
         }
     }
 
-    fn follow(&mut self, node: usize, cell: usize, position: Position, bytes: &[u8]) {
+    fn follow(&mut self, node: usize, cell: usize, position: Position, bytes: &Bytes) {
         let Some(process) = self.process(node, cell) else { return };
         if !process.is_following() || position != process.machine.position().next() {
             return;
@@ -262,7 +267,7 @@ impl World {
             return;
         }
         process.tail = digest(bytes);
-        process.unapplied.push((position, process.tail, frame.seen()));
+        process.unapplied.push((position, process.tail, frame));
         self.tell(node, cell, OwnershipInput::Applied(position));
     }
 }

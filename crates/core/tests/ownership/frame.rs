@@ -1,11 +1,10 @@
-//! Frames as the simulation writes them: what ownership and the oracle need, as numbers.
+//! Frames as the simulations write them: what ownership and the oracle need, as numbers, and the
+//! content of a group, which only its occupant reads.
 
 use bytes::Bytes;
 use homing_core::persistence::ownership::{AppendKind, ChainLink, Claim, Position, SeenKind};
+use std::hash::{DefaultHasher, Hasher};
 use std::time::Duration;
-
-/// A number of a message of a client.
-pub type MessageNumber = u64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
@@ -16,7 +15,7 @@ pub struct Frame {
     /// The digest of the frame before.
     pub predecessor: u64,
     pub kind: AppendKind,
-    pub messages: Vec<MessageNumber>,
+    pub content: Bytes,
 }
 
 impl Frame {
@@ -31,13 +30,14 @@ impl Frame {
         if let Some(Claim { node, directory, boot, epoch, lease }) = claim {
             numbers.extend([u64::from(node), directory, boot, epoch, lease.as_millis() as u64]);
         }
-        numbers.extend(&self.messages);
-        numbers.into_iter().flat_map(u64::to_le_bytes).collect::<Vec<u8>>().into()
+        let mut bytes: Vec<u8> = numbers.into_iter().flat_map(u64::to_le_bytes).collect();
+        bytes.extend(&self.content);
+        bytes.into()
     }
 
-    pub fn read(bytes: &[u8]) -> Frame {
-        let mut numbers = bytes.chunks(8).map(|chunk| u64::from_le_bytes(chunk.try_into().expect("8 bytes")));
-        let mut next = || numbers.next().expect("a number");
+    pub fn read(bytes: &Bytes) -> Frame {
+        let mut rest = bytes.clone();
+        let mut next = || u64::from_le_bytes(rest.split_to(8)[..].try_into().expect("8 bytes"));
         let [cell, epoch, writer, predecessor] = [next(), next(), next(), next()];
         let kind = match next() {
             1 => AppendKind::Claim(Claim {
@@ -51,7 +51,7 @@ impl Frame {
             3 => AppendKind::Beat,
             _ => AppendKind::Release,
         };
-        Frame { cell, epoch, writer, predecessor, kind, messages: numbers.collect() }
+        Frame { cell, epoch, writer, predecessor, kind, content: rest }
     }
 
     /// Returns what it says about its place in a log.
@@ -65,10 +65,9 @@ impl Frame {
     }
 }
 
-/// The digest of a frame: FNV-1a over its numbers.
+/// The digest of a frame.
 pub fn digest(bytes: &[u8]) -> u64 {
-    let number = |chunk: &[u8]| u64::from_le_bytes(chunk.try_into().expect("8 bytes"));
-    bytes.chunks(8).fold(0xCBF2_9CE4_8422_2325, |digest, chunk| {
-        (digest ^ number(chunk)).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(29)
-    })
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
 }

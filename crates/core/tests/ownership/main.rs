@@ -11,14 +11,20 @@
 //! | `node` | one process of a node, for one cell |
 //! | `driver` | what a process does with the outputs of its machine |
 //! | `schedule` | things that happen at a time |
-//! | `world` | the order of events, clocks, clients, faults |
+//! | `world` | the order of events, clocks, nodes |
+//! | `faults` | what goes wrong |
+//! | `numbers` | clients that publish numbers |
 //! | `oracle` | what must hold |
+//!
+//! `tests/cells` of the package `homing` plays the same world with real shards in place of `numbers`.
 
 mod contract;
 mod driver;
 mod engine;
+mod faults;
 mod frame;
 mod node;
+mod numbers;
 mod oracle;
 #[path = "../../../../tests/simulation/rng.rs"]
 mod rng;
@@ -26,10 +32,11 @@ mod schedule;
 mod world;
 
 use engine::Engine;
+use faults::{Fault, begin};
 use frame::Frame;
-use homing_core::named_enum::named_enum;
 use homing_core::persistence::ownership::Position;
 use homing_core::persistence::replicated_log::{LogRequestNumber, ReplicatedLog};
+use numbers::Numbers;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use world::{NODES, World};
@@ -38,31 +45,10 @@ use world::{NODES, World};
 /// 200,000 others.
 const SEEDS: u64 = 300;
 
-named_enum! {
-    /// The faults that a round may have.
-    enum Fault {
-        Crash = "crash",
-        Reboot = "reboot",
-        Wipe = "wipe",
-        Stop = "stop",
-        Hang = "hang",
-        Cut = "cut",
-        Flap = "flap",
-        Slow = "slow",
-        Lossy = "lossy",
-        Elect = "elect",
-        Stall = "stall",
-        Lag = "lag",
-        FullLog = "full log",
-        FullDisk = "full disk",
-        Drain = "drain",
-    }
-}
-
 /// Plays a seed: rounds of one or two faults at once, each followed by a calm.
-fn play(seed: u64) -> World {
+fn play(seed: u64) -> World<Numbers> {
     let cells = if seed % 4 == 3 { 3 } else { 1 };
-    let mut world = World::new(seed, cells);
+    let mut world = World::<Numbers>::new(seed, cells);
     world.calm();
     for _ in 0..world.rng.between(1, 2) {
         let faults: Vec<Fault> = (0..world.rng.between(1, 2)).map(|_| world.rng.pick(&Fault::ALL)).collect();
@@ -89,58 +75,8 @@ fn play(seed: u64) -> World {
         }
     }
     assert!(!world.alarms.contains(&true), "an alarm, and nothing is lost");
-    world.oracle.check_log(&world.engine);
+    world.occupant.check_log(&world.engine);
     world
-}
-
-/// Begins a fault, and returns the time of its end.
-fn begin(world: &mut World, fault: Fault) -> u64 {
-    let owner = world.owner(0).filter(|_| fault == Fault::Drain || world.rng.percent(70));
-    let node = owner.unwrap_or_else(|| world.rng.below(NODES as u64) as usize);
-    let until = world.now + world.rng.between(500, 12_000);
-    match fault {
-        Fault::Crash => world.crash(node, until - world.now),
-        Fault::Reboot => world.reboot(node, until - world.now),
-        Fault::Wipe => world.wipe(node, until - world.now),
-        Fault::Stop => world.stop(node, until),
-        Fault::Hang => world.hang(node, until),
-        Fault::Cut => world.engine.links[node].cut_until = until,
-        Fault::Flap => return flap(world, node),
-        Fault::Slow => world.engine.links[node].slow_until = until,
-        Fault::Lossy => {
-            world.engine.links[node].lossy_until = until;
-            // The last request of it may arrive so late.
-            return until + 5000;
-        }
-        Fault::Elect => {
-            let gap = world.rng.between(4000, 9000);
-            let side = (0..NODES).filter(|_| world.rng.percent(30)).collect();
-            world.engine.elect(gap, side);
-            return world.now + gap;
-        }
-        Fault::Stall => world.engine.stall(until),
-        Fault::Lag => {
-            let server = world.rng.below(3) as usize;
-            world.engine.lag(server, until);
-        }
-        Fault::FullLog => world.engine.fill(until),
-        Fault::FullDisk => world.fill_disk(node, until),
-        Fault::Drain => {
-            world.drain(node);
-            return world.now;
-        }
-    }
-    until
-}
-
-/// The link comes for moments.
-fn flap(world: &mut World, node: usize) -> u64 {
-    for _ in 0..world.rng.between(2, 5) {
-        world.engine.links[node].cut_until = world.now + world.rng.between(500, 4000);
-        let gap = world.rng.between(2, 600);
-        world.run_until(world.engine.links[node].cut_until + gap);
-    }
-    world.now
 }
 
 /// Returns the value of a variable that is a number.
@@ -168,10 +104,10 @@ fn each_seed(play: impl Fn(u64)) {
 }
 
 /// Plays a tenth of the seeds up to their first calm. `check` has the owner, too.
-fn each_calm(check: impl Fn(World, usize)) {
+fn each_calm(check: impl Fn(World<Numbers>, usize)) {
     each_seed(|seed| {
         if seed % 10 == 0 {
-            let mut world = World::new(seed, 1);
+            let mut world = World::<Numbers>::new(seed, 1);
             world.calm();
             let owner = world.owner(0).expect("the calm has checked it");
             check(world, owner);
@@ -192,11 +128,11 @@ struct Totals {
 fn a_cell_has_one_owner_and_loses_nothing() {
     let totals = RefCell::new(Totals::default());
     each_seed(|seed| {
-        let oracle = play(seed).oracle;
+        let World { oracle, occupant, .. } = play(seed);
         let mut totals = totals.borrow_mut();
         totals.fail_overs.extend(oracle.fail_overs);
         totals.drains.extend(oracle.drains);
-        totals.acknowledged += oracle.acknowledged;
+        totals.acknowledged += occupant.acknowledged;
         totals.promises += oracle.promises;
     });
     let Totals { mut fail_overs, drains, acknowledged, promises } = totals.into_inner();
@@ -235,7 +171,7 @@ fn a_changed_frame_stops_the_cell() {
         world.run_until(world.now + 2500);
         let changed = Position(world.rng.between(seen.0 + 1, world.engine.end(0).0 - 1));
         let mut frame = Frame::read(world.engine.frame(0, changed));
-        frame.messages.push(0);
+        frame.content = [&frame.content[..], &[0; 8]].concat().into();
         world.engine.change(0, changed, frame.bytes());
         world.run_until(world.now + 5000);
         assert!(world.alarms[0], "no alarm after a frame was changed");

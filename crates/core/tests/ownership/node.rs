@@ -1,6 +1,6 @@
 //! One process of a node, for one cell: the driver of a machine.
 
-use super::frame::{Frame, MessageNumber, digest};
+use super::frame::{Frame, digest};
 use bytes::Bytes;
 use homing_core::persistence::ownership::{
     AppendId, AppendKind, CellNode, CellOwnership, Claim, Fitness, OwnershipInput, OwnershipOutput, Position,
@@ -11,16 +11,18 @@ use homing_core::time::Instant;
 
 /// What outlives a process.
 #[derive(Clone, Debug, Default)]
-pub struct Disk {
+pub struct Disk<T> {
     pub position: Position,
     pub digest: u64,
     pub claim: Option<Claim>,
     pub is_released: bool,
     /// The times of the starts that found a Claim of their own.
     crashes: Vec<u64>,
+    /// What its occupant has there.
+    pub tables: T,
 }
 
-impl Disk {
+impl<T: Default> Disk<T> {
     pub fn apply(&mut self, position: Position, frame_digest: u64, kind: SeenKind) {
         (self.position, self.digest) = (position, frame_digest);
         match kind {
@@ -34,14 +36,14 @@ impl Disk {
     pub fn snapshot(&self) -> LogSnapshot {
         // The Claim as a frame, so that there is one form of it.
         let kind = self.claim.map_or(AppendKind::Release, AppendKind::Claim);
-        let (released, none) = (u64::from(self.is_released), Vec::new());
+        let writer = u64::from(self.is_released);
         let frame =
-            Frame { cell: 0, epoch: 0, writer: released, predecessor: self.digest, kind, messages: none };
+            Frame { cell: 0, epoch: 0, writer, predecessor: self.digest, kind, content: Bytes::new() };
         LogSnapshot { position: self.position, state: frame.bytes() }
     }
 
     /// Returns the disk of a node that has a snapshot and nothing else.
-    pub fn from_snapshot(snapshot: &LogSnapshot) -> Disk {
+    pub fn from_snapshot(snapshot: &LogSnapshot) -> Disk<T> {
         let frame = Frame::read(&snapshot.state);
         let claim = match frame.kind {
             AppendKind::Claim(claim) => Some(claim),
@@ -53,6 +55,7 @@ impl Disk {
             claim,
             is_released: frame.writer == 1,
             crashes: Vec::new(),
+            tables: T::default(),
         }
     }
 
@@ -83,7 +86,7 @@ pub enum Purpose {
     Trim,
 }
 
-pub struct Process {
+pub struct Process<P> {
     pub machine: CellOwnership,
     pub number: u64,
     requests: u64,
@@ -91,15 +94,17 @@ pub struct Process {
     /// The digest of the last frame that was seen or stored.
     pub tail: u64,
     pub pending: Option<PendingFrame>,
-    /// Messages for the next group.
-    pub open: Vec<MessageNumber>,
+    /// The frame that the last input has shown to be stored.
+    pub stored: Option<PendingFrame>,
     /// The frames that are stored, and that the database does not have yet.
-    pub unapplied: Vec<(Position, u64, SeenKind)>,
+    pub unapplied: Vec<(Position, u64, Frame)>,
     pub service: Service,
     /// What the machine was told.
     pub fitness: Fitness,
     pub recovery: u64,
     pub is_flushed: bool,
+    /// What its occupant has in memory.
+    pub own: P,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,10 +122,18 @@ pub struct PendingFrame {
     pub bytes: Bytes,
     pub digest: u64,
     pub frame: Frame,
+    /// The true time of the first attempt.
+    pub sent: u64,
 }
 
-impl Process {
-    pub fn new(node: CellNode, number: u64, disk: &mut Disk, real: u64, now: Instant) -> Process {
+impl<P: Default> Process<P> {
+    pub fn new<T: Default>(
+        node: CellNode,
+        number: u64,
+        disk: &mut Disk<T>,
+        real: u64,
+        now: Instant,
+    ) -> Process<P> {
         let start = disk.start(&node, real);
         let machine = CellOwnership::new(node, Timing::default(), start, now).expect("the default");
         Process {
@@ -130,12 +143,13 @@ impl Process {
             outstanding: Vec::new(),
             tail: disk.digest,
             pending: None,
-            open: Vec::new(),
+            stored: None,
             unapplied: Vec::new(),
             service: Service::None,
             fitness: Fitness::Fit,
             recovery: 0,
             is_flushed: false,
+            own: P::default(),
         }
     }
 
@@ -143,26 +157,26 @@ impl Process {
     pub fn handle(&mut self, input: OwnershipInput, now: Instant) -> Vec<OwnershipOutput> {
         let mut outputs = Vec::new();
         self.machine.handle(input, now, &mut outputs);
-        if let Some(pending) = self.pending.as_ref().filter(|p| p.position <= self.machine.position()) {
+        if let Some(pending) = self.pending.take_if(|pending| pending.position <= self.machine.position()) {
             self.tail = pending.digest;
-            self.unapplied.push((pending.position, pending.digest, pending.frame.seen()));
+            self.unapplied.push((pending.position, pending.digest, pending.frame.clone()));
+            self.stored = Some(pending);
         }
         outputs
     }
 
-    /// Makes the frame of an append.
-    pub fn make(&mut self, cell: usize, id: AppendId, position: Position, kind: AppendKind) -> Bytes {
+    /// Makes the frame of an append, at this true time.
+    pub fn make(&mut self, cell: usize, id: AppendId, at: (Position, u64), kind: AppendKind, content: Bytes) {
         let epoch = match kind {
             AppendKind::Claim(claim) => claim.epoch,
             _ => self.machine.epoch(),
         };
-        let messages = if kind == AppendKind::Group { std::mem::take(&mut self.open) } else { Vec::new() };
         let (cell, predecessor) = (cell as u64, self.tail);
-        let frame = Frame { cell, epoch, writer: self.number, predecessor, kind, messages };
+        let frame = Frame { cell, epoch, writer: self.number, predecessor, kind, content };
         let bytes = frame.bytes();
         let digest = digest(&bytes);
-        self.pending = Some(PendingFrame { id, position, bytes: bytes.clone(), digest, frame });
-        bytes
+        let (position, sent) = at;
+        self.pending = Some(PendingFrame { id, position, bytes, digest, frame, sent });
     }
 
     pub fn request(&mut self, purpose: Purpose, now: Instant) -> LogRequestNumber {

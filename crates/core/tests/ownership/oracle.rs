@@ -1,9 +1,8 @@
-//! What must hold, whatever happens: the log as it was committed, and who may acknowledge what.
+//! What must hold, whatever happens: the log as it was committed, and who may promise.
 
 use super::engine::Engine;
-use super::frame::{Frame, MessageNumber, digest};
+use super::frame::{Frame, digest};
 use homing_core::persistence::ownership::{AppendKind, Position};
-use std::collections::BTreeMap;
 
 #[derive(Default)]
 pub struct Oracle {
@@ -13,7 +12,6 @@ pub struct Oracle {
     /// The times from a Release to the next owner that serves, without its recovery.
     pub drains: Vec<u64>,
     pub promises: u64,
-    pub acknowledged: u64,
 }
 
 #[derive(Default)]
@@ -22,10 +20,6 @@ struct CellHistory {
     writer: u64,
     is_released: bool,
     last: u64,
-    /// The position of each message.
-    stored: BTreeMap<MessageNumber, Position>,
-    acknowledged: Vec<MessageNumber>,
-    refused: Vec<MessageNumber>,
     crashed_at: Option<u64>,
     released_at: Option<u64>,
     pub claims: u64,
@@ -59,23 +53,6 @@ impl Oracle {
             history.is_released = true;
             history.released_at = Some(engine.now);
         }
-        for message in frame.messages {
-            let before = history.stored.insert(message, position);
-            assert_eq!(before, None, "message {message} is stored twice");
-        }
-    }
-
-    /// A message was acknowledged because its group is stored.
-    pub fn acknowledged(&mut self, cell: usize, message: MessageNumber) {
-        let history = &mut self.cells[cell];
-        assert!(history.stored.contains_key(&message), "message {message} is acknowledged and not stored");
-        history.acknowledged.push(message);
-        self.acknowledged += 1;
-    }
-
-    /// A message was refused because the log is full.
-    pub fn refused(&mut self, cell: usize, message: MessageNumber) {
-        self.cells[cell].refused.push(message);
     }
 
     /// An owner of `epoch` has a lease: the log knows no later owner, and no Release of this one.
@@ -104,20 +81,5 @@ impl Oracle {
     /// Returns true if another owner has written a frame since this epoch.
     pub fn is_over(&self, cell: usize, epoch: u64) -> bool {
         self.cells[cell].epoch > epoch
-    }
-
-    /// At the end each acknowledged message is in the log, and none that was refused.
-    pub fn check_log(&self, engine: &Engine) {
-        for (cell, history) in self.cells.iter().enumerate() {
-            let mut found = BTreeMap::new();
-            for position in 1..=engine.end(cell).0 {
-                let frame = Frame::read(engine.frame(cell, Position(position)));
-                found.extend(frame.messages.into_iter().map(|message| (message, position)));
-            }
-            let lost = history.acknowledged.iter().find(|message| !found.contains_key(message));
-            assert_eq!(lost, None, "acknowledged and not in the log");
-            let kept = history.refused.iter().find(|message| found.contains_key(message));
-            assert_eq!(kept, None, "refused and in the log");
-        }
     }
 }

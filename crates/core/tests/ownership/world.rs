@@ -1,11 +1,13 @@
-//! The world of one seed: nodes with their clocks, clients, faults, and the order of all events.
+//! The world of one seed: nodes with their clocks, faults, and the order of all events. What a
+//! process does with its cell, and for which clients, is up to the occupant.
 
 use super::engine::Engine;
-use super::frame::{Frame, MessageNumber};
+use super::frame::Frame;
 use super::node::{Disk, Process, Purpose, Service};
 use super::oracle::Oracle;
 use super::rng::Rng;
 use super::schedule::Schedule;
+use bytes::Bytes;
 use homing_core::persistence::ownership::{
     AppendKind, CellNode, Fitness, OwnershipInput, Position, Progress, Role, Timing,
 };
@@ -20,85 +22,124 @@ const FAIL_OVER: u64 = 13_000;
 const DRAIN: u64 = 500;
 const TICK: u64 = 250;
 
-pub struct World {
+/// What the processes of a world do with the cells that they own.
+pub trait Occupant: Sized + Default {
+    /// Something of its own that happens at a time.
+    type Event;
+    /// What a node has on its disk for a cell.
+    type Tables: Clone + Default;
+    /// What a process has in memory for a cell.
+    type Memory: Default;
+    /// Whether nodes keep snapshots, and trim the log.
+    const HAS_SNAPSHOTS: bool;
+
+    /// The world begins.
+    fn begin(world: &mut World<Self>, cells: usize);
+
+    /// Returns the node that has to run for an event.
+    fn node_of(event: &Self::Event) -> Option<usize>;
+
+    fn happen(world: &mut World<Self>, event: Self::Event);
+
+    /// Returns the content of the group that is appended now.
+    fn group(world: &mut World<Self>, node: usize, cell: usize) -> Bytes;
+
+    /// The group of a frame is stored: what waited for it may leave.
+    fn group_stored(world: &mut World<Self>, node: usize, cell: usize, frame: &Frame);
+
+    /// The log has no room for the group of a frame.
+    fn group_full(world: &mut World<Self>, node: usize, cell: usize, frame: &Frame);
+
+    /// The service of a process has changed.
+    fn service_changed(world: &mut World<Self>, node: usize, cell: usize);
+
+    /// Returns true if a process that flushes has nothing left to append.
+    fn is_flushed(world: &mut World<Self>, node: usize, cell: usize) -> bool;
+
+    /// A frame was committed.
+    fn committed(world: &mut World<Self>, cell: usize, position: Position, frame: &Frame);
+
+    /// The lease of a process may be another one.
+    fn lease_changed(_: &mut World<Self>, _: usize, _: usize) {}
+
+    /// An owner has read its tables, and will serve.
+    fn recovered(_: &mut World<Self>, _: usize, _: usize) {}
+
+    /// A frame is applied to the tables of a node and a cell.
+    fn applied(_: &mut World<Self>, _: (usize, usize), _: &mut Self::Tables, _: (Position, &Frame)) {}
+
+    /// A quarter of a second has passed for a process.
+    fn tick(_: &mut World<Self>, _: usize, _: usize) {}
+
+    /// A process ends.
+    fn ends(_: &mut World<Self>, _: usize, _: usize) {}
+}
+
+pub struct World<O: Occupant> {
     pub now: u64,
     pub engine: Engine,
     pub oracle: Oracle,
     pub rng: Rng,
     cells: usize,
-    pub(super) nodes: Vec<Node>,
-    pub(super) events: Schedule<Event>,
+    pub(super) nodes: Vec<Node<O>>,
+    pub(super) events: Schedule<Event<O::Event>>,
     processes: u64,
-    messages: MessageNumber,
+    pub occupant: O,
     /// The cells with an alarm.
     pub alarms: Vec<bool>,
     /// The newest snapshot of each cell that is certain to be kept.
     pub(super) snapshots: Vec<Position>,
 }
 
-pub struct Node {
+pub struct Node<O: Occupant> {
     /// Milliseconds of its clock in a thousand true ones.
     rate: u64,
     offset: u64,
-    boot: u64,
+    pub(super) boot: u64,
     directory: u64,
     pub(super) stopped_until: u64,
+    /// How long its clock has stood still, and for each cell the true time at which it went on.
+    /// Until an append of a later time is stored, the lease may look valid and be none.
+    frozen: u64,
+    fooled_since: Vec<Option<u64>>,
     hangs_until: u64,
     pub(super) disk_full_until: u64,
-    pub(super) disks: Vec<Disk>,
-    pub(super) processes: Vec<Option<Process>>,
+    pub(super) disks: Vec<Disk<O::Tables>>,
+    pub(super) processes: Vec<Option<Process<O::Memory>>>,
 }
 
-pub enum Event {
-    Tick {
-        node: usize,
-        cell: usize,
-    },
-    Wake {
-        node: usize,
-        cell: usize,
-        process: u64,
-    },
-    Timeout {
-        node: usize,
-        cell: usize,
-        request: LogRequestNumber,
-    },
-    Recovered {
-        node: usize,
-        cell: usize,
-        process: u64,
-    },
-    /// A client publishes.
-    Publish,
-    /// What was decided from memory is written to its client.
-    Flush {
-        node: usize,
-        cell: usize,
-        process: u64,
-        message: MessageNumber,
-    },
-    Start {
-        node: usize,
-        cell: usize,
-    },
+impl<O: Occupant> Node<O> {
+    /// Returns true if the clock of the node stood still since its last stored append for a cell. No
+    /// rule bounds what it promises by its lease then.
+    pub fn is_fooled(&self, cell: usize) -> bool {
+        self.fooled_since[cell].is_some()
+    }
 }
 
-impl Event {
-    fn node(&self) -> Option<usize> {
+pub enum Event<E> {
+    Tick { node: usize, cell: usize },
+    Wake { node: usize, cell: usize, process: u64 },
+    Timeout { node: usize, cell: usize, request: LogRequestNumber },
+    Recovered { node: usize, cell: usize, process: u64 },
+    Start { node: usize, cell: usize },
+    Own(E),
+}
+
+impl<E> Event<E> {
+    fn node(&self, of_own: impl FnOnce(&E) -> Option<usize>) -> Option<usize> {
         match self {
             Event::Tick { node, .. }
             | Event::Wake { node, .. }
             | Event::Timeout { node, .. }
             | Event::Recovered { node, .. }
-            | Event::Flush { node, .. } => Some(*node),
-            Event::Publish | Event::Start { .. } => None,
+            | Event::Start { node, .. } => Some(*node),
+            Event::Own(event) => of_own(event),
         }
     }
 }
 
-impl World {
-    pub fn new(seed: u64, cells: usize) -> World {
+impl<O: Occupant> World<O> {
+    pub fn new(seed: u64, cells: usize) -> World<O> {
         let mut rng = Rng::new(seed);
         let nodes = (0..NODES)
             .map(|_| Node {
@@ -107,6 +148,8 @@ impl World {
                 boot: rng.next(),
                 directory: rng.next(),
                 stopped_until: 0,
+                frozen: 0,
+                fooled_since: vec![None; cells],
                 hangs_until: 0,
                 disk_full_until: 0,
                 disks: vec![Disk::default(); cells],
@@ -122,7 +165,7 @@ impl World {
             nodes,
             events: Schedule::new(),
             processes: 0,
-            messages: 0,
+            occupant: O::default(),
             alarms: vec![false; cells],
             snapshots: vec![Position(1); cells],
         };
@@ -133,7 +176,7 @@ impl World {
                 world.events.add(at, Event::Tick { node, cell });
             }
         }
-        world.events.add(1000, Event::Publish);
+        O::begin(&mut world, cells);
         world
     }
 
@@ -156,7 +199,8 @@ impl World {
             }
             let (at, event) = self.events.pop().expect("it is before the end");
             (self.now, self.engine.now) = (at, at);
-            match event.node().map(|node| self.nodes[node].stopped_until).filter(|until| *until > at) {
+            let node = event.node(O::node_of);
+            match node.map(|node| self.nodes[node].stopped_until).filter(|until| *until > at) {
                 Some(until) => self.events.add(until, event),
                 None => self.play(event),
             }
@@ -164,22 +208,25 @@ impl World {
         (self.now, self.engine.now) = (end, end);
     }
 
-    fn play(&mut self, event: Event) {
+    /// Lets something of the occupant happen at a time.
+    pub fn schedule(&mut self, at: u64, event: O::Event) {
+        self.events.add(at, Event::Own(event));
+    }
+
+    fn play(&mut self, event: Event<O::Event>) {
         match event {
             Event::Tick { node, cell } => self.tick(node, cell),
             Event::Wake { node, cell, process } if self.is_running(node, cell, process) => {
                 self.tell(node, cell, OwnershipInput::Tick(self.progress(node)));
             }
             Event::Recovered { node, cell, process } if self.is_running(node, cell, process) => {
+                O::recovered(self, node, cell);
                 self.tell(node, cell, OwnershipInput::Recovered);
             }
             Event::Timeout { node, cell, request } => self.time_out(node, cell, request),
-            Event::Flush { node, cell, process, message } if self.is_running(node, cell, process) => {
-                self.flush(node, cell, message);
-            }
-            Event::Wake { .. } | Event::Recovered { .. } | Event::Flush { .. } => {}
-            Event::Publish => self.publish(),
+            Event::Wake { .. } | Event::Recovered { .. } => {}
             Event::Start { node, cell } => self.start(node, cell),
+            Event::Own(event) => O::happen(self, event),
         }
     }
 
@@ -202,13 +249,13 @@ impl World {
         self.engine.forget_answers(node, cell);
     }
 
-    fn is_running(&self, node: usize, cell: usize, process: u64) -> bool {
+    pub fn is_running(&self, node: usize, cell: usize, process: u64) -> bool {
         self.nodes[node].processes[cell].as_ref().is_some_and(|running| running.number == process)
     }
 
     pub(super) fn local(&self, node: usize) -> Instant {
-        let Node { rate, offset, .. } = &self.nodes[node];
-        Instant::from_millis(offset + self.now * rate / 1000)
+        let Node { rate, offset, frozen, .. } = &self.nodes[node];
+        Instant::from_millis(offset + self.now.saturating_sub(*frozen) * rate / 1000)
     }
 
     /// Returns the first true time at which the clock of a node has gone on by `duration`.
@@ -224,7 +271,13 @@ impl World {
         if self.nodes[node].hangs_until > self.now { Progress::Stuck } else { Progress::Moving }
     }
 
-    pub(super) fn process(&mut self, node: usize, cell: usize) -> Option<&mut Process> {
+    /// An append that a node sent at this true time is stored, if there is one.
+    pub(super) fn note_stored(&mut self, node: usize, cell: usize, sent: Option<u64>) {
+        let fooled_since = &mut self.nodes[node].fooled_since[cell];
+        fooled_since.take_if(|since| sent.is_some_and(|sent| sent >= *since));
+    }
+
+    pub(super) fn process(&mut self, node: usize, cell: usize) -> Option<&mut Process<O::Memory>> {
         self.nodes[node].processes[cell].as_mut()
     }
 
@@ -253,25 +306,36 @@ impl World {
         if self.alarms[cell] && reaches {
             self.tell(node, cell, OwnershipInput::AlarmRead);
         }
+        O::tick(self, node, cell);
         self.tell(node, cell, OwnershipInput::Tick(progress));
     }
 
     /// The database follows, and each five seconds the row of the node.
     fn write_down(&mut self, node: usize, cell: usize) {
-        let of = &mut self.nodes[node];
-        let Some(process) = of.processes[cell].as_mut() else { return };
-        let unapplied = std::mem::take(&mut process.unapplied);
-        if of.disk_full_until > self.now && !unapplied.is_empty() {
+        let is_full = self.nodes[node].disk_full_until > self.now;
+        if is_full && self.process(node, cell).is_some_and(|process| !process.unapplied.is_empty()) {
             return self.end(node, cell);
         }
-        let disk = &mut of.disks[cell];
-        unapplied.into_iter().for_each(|(position, digest, kind)| disk.apply(position, digest, kind));
+        self.apply(node, cell);
+        let Some(process) = self.process(node, cell) else { return };
         let (position, follows) = (process.machine.position(), process.is_following());
         if self.now % 5000 < TICK {
             self.engine.write_row(node, cell, position);
         }
-        if self.now % 8000 < TICK && follows && self.rng.percent(30) {
+        if O::HAS_SNAPSHOTS && self.now % 8000 < TICK && follows && self.rng.percent(30) {
             self.put_snapshot(node, cell);
+        }
+    }
+
+    /// The database has all that was read or stored.
+    pub(super) fn apply(&mut self, node: usize, cell: usize) {
+        let Some(process) = self.process(node, cell) else { return };
+        for (position, digest, frame) in std::mem::take(&mut process.unapplied) {
+            let disk = &mut self.nodes[node].disks[cell];
+            disk.apply(position, digest, frame.seen());
+            let mut tables = std::mem::take(&mut disk.tables);
+            O::applied(self, (node, cell), &mut tables, (position, &frame));
+            self.nodes[node].disks[cell].tables = tables;
         }
     }
 
@@ -280,6 +344,7 @@ impl World {
         for (cell, position) in std::mem::take(&mut self.engine.commits) {
             self.oracle.committed(cell, position, &self.engine);
             let frame = Frame::read(self.engine.frame(cell, position));
+            O::committed(self, cell, position, &frame);
             if matches!(frame.kind, AppendKind::Claim(_)) {
                 self.check_leases(cell, frame.writer);
             }
@@ -293,7 +358,7 @@ impl World {
 
     /// When a Claim is committed, nobody else may promise.
     fn check_leases(&self, cell: usize, writer: u64) {
-        for node in 0..NODES {
+        for node in (0..NODES).filter(|node| !self.nodes[*node].is_fooled(cell)) {
             let others = self.nodes[node].processes[cell].iter().filter(|process| process.number != writer);
             for process in others {
                 assert!(!process.machine.may_promise(self.local(node)), "two nodes with a lease");
@@ -301,54 +366,15 @@ impl World {
         }
     }
 
-    // Clients.
-
-    fn publish(&mut self) {
-        let at = self.now + self.rng.between(20, 400);
-        self.events.add(at, Event::Publish);
-        let cell = self.rng.below(self.cells as u64) as usize;
-        let serves = |node: &usize| {
-            self.nodes[*node].processes[cell].as_ref().is_some_and(|process| process.service == Service::Open)
-        };
-        // Some clients are still connected to a node that has lost its cell.
-        let serving: Vec<usize> = (0..NODES).filter(serves).collect();
-        if serving.is_empty() {
-            return;
-        }
-        let node = self.rng.pick(&serving);
-        self.messages += 1;
-        let message = self.messages;
-        let process = self.nodes[node].processes[cell].as_mut().expect("it serves");
-        if self.rng.percent(50) {
-            process.open.push(message);
-            self.tell_when_running(node, cell, OwnershipInput::GroupReady);
-        } else {
-            let (number, at) = (process.number, self.now + self.rng.below(300));
-            self.events.add(at, Event::Flush { node, cell, process: number, message });
-        }
+    /// Returns true if clients may connect to a process of this node.
+    pub fn serves(&self, node: usize, cell: usize) -> bool {
+        self.nodes[node].processes[cell].as_ref().is_some_and(|process| process.service == Service::Open)
     }
 
     /// A process that stands still reads nothing.
-    fn tell_when_running(&mut self, node: usize, cell: usize, input: OwnershipInput) {
+    pub fn tell_when_running(&mut self, node: usize, cell: usize, input: OwnershipInput) {
         if self.nodes[node].stopped_until <= self.now {
             self.tell(node, cell, input);
-        }
-    }
-
-    /// What nobody is owed for leaves by the lease, or waits for an append.
-    fn flush(&mut self, node: usize, cell: usize, message: MessageNumber) {
-        let now = self.local(node);
-        let Some(process) = self.process(node, cell) else { return };
-        if process.service == Service::None {
-            return;
-        }
-        if process.machine.may_promise(now) {
-            let epoch = process.machine.epoch();
-            self.oracle.promised(cell, epoch);
-            self.tell(node, cell, OwnershipInput::Promised);
-        } else if process.service != Service::Flushing {
-            process.open.push(message);
-            self.tell(node, cell, OwnershipInput::GroupReady);
         }
     }
 
@@ -356,6 +382,7 @@ impl World {
 
     /// Ends the process of a cell; the service manager starts it again.
     pub(super) fn end(&mut self, node: usize, cell: usize) {
+        O::ends(self, node, cell);
         self.nodes[node].processes[cell] = None;
         self.events.add(self.now + 1000, Event::Start { node, cell });
     }
@@ -365,6 +392,7 @@ impl World {
             if self.owner(cell) == Some(node) {
                 self.oracle.crashed(cell, self.now);
             }
+            O::ends(self, node, cell);
             if self.nodes[node].processes[cell].take().is_some() {
                 self.events.add(self.now + down, Event::Start { node, cell });
             }
@@ -384,7 +412,15 @@ impl World {
     }
 
     pub fn stop(&mut self, node: usize, until: u64) {
-        self.nodes[node].stopped_until = until;
+        let stopped_until = &mut self.nodes[node].stopped_until;
+        *stopped_until = until.max(*stopped_until);
+    }
+
+    /// A virtual machine stands still together with its clock.
+    pub fn freeze(&mut self, node: usize, until: u64) {
+        self.stop(node, until);
+        self.nodes[node].frozen += until - self.now;
+        self.nodes[node].fooled_since.fill(Some(until));
     }
 
     pub fn hang(&mut self, node: usize, until: u64) {
@@ -436,7 +472,7 @@ impl World {
     }
 
     pub fn is_anybody_serving(&self, cell: usize) -> bool {
-        let of_cell = |node: &Node| node.processes[cell].as_ref().map(|process| process.machine.role());
+        let of_cell = |node: &Node<O>| node.processes[cell].as_ref().map(|process| process.machine.role());
         self.nodes.iter().any(|node| of_cell(node) == Some(Role::Holding))
     }
 }

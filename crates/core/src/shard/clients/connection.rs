@@ -266,7 +266,7 @@ pub enum Leaves {
 
 impl Connection {
     /// Returns a connection that was just accepted. `seed` determines its jitter.
-    pub fn accepted(now: Instant, arrival: Arrival, connect_timeout: Duration, seed: u64) -> Connection {
+    pub fn accepted(now: Instant, arrival: Arrival, connect_timeout: Duration, seed: u32) -> Connection {
         let Arrival { listener, reach, certificate_user, ban, host } = arrival;
         let has_rare = certificate_user.is_some() || ban.is_some() || host.is_some();
         let rare = has_rare.then(|| Box::new(Rare { certificate_user, ban, host, ..Rare::default() }));

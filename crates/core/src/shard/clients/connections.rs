@@ -126,7 +126,7 @@ impl Connections {
         &mut self,
         now: Instant,
         arrival: Arrival,
-        seed: u64,
+        seed: u32,
         effects: &mut Effects,
     ) -> ConnectionId {
         let id = self.slots.insert(Connection::accepted(now, arrival, self.connect_timeout, seed));

@@ -61,6 +61,10 @@ pub trait Io {
     /// is gone or failed; the caller then does nothing more with this connection.
     fn write(&mut self, id: ConnectionId, outbox: &mut Outbox) -> Option<Written>;
 
+    /// Reads the clock. Called before the write of a promise, and only in a cluster: the lease is
+    /// compared with the time of the write.
+    fn read_clock(&mut self) -> Instant;
+
     /// The socket takes no more bytes: calls [`Shard::flush_connection`] when it does.
     fn await_writable(&mut self, id: ConnectionId);
 
@@ -215,8 +219,15 @@ impl Shard {
         }
     }
 
-    /// Writes one connection's outbox as far as its socket takes bytes.
+    /// Writes one connection's outbox as far as its socket takes bytes. In a cluster no promise
+    /// leaves without a valid lease, or the commit of what is recorded until now.
     pub fn flush_connection(&mut self, now: Instant, id: ConnectionId, io: &mut impl Io) {
+        let promise = self.core.connections.get_mut(id).and_then(|connection| connection.wire.take_promise());
+        if let Some(from) = promise
+            && !self.core.shared.lease.lets_promise(|| io.read_clock())
+        {
+            self.core.hold_from(id, from);
+        }
         // The connection has ended, or its socket is gone.
         let Some(written) = self.outbox(id).and_then(|outbox| io.write(id, outbox)) else { return };
         match flushed(now, id, written, self) {
