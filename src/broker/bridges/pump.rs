@@ -28,7 +28,8 @@ const LAST: Duration = Duration::from_secs(1);
 
 /// The sockets of an established connection, and the bytes on their way.
 pub(super) struct Pump {
-    there: (ReadHalf<Box<dyn Stream>>, WriteHalf<Box<dyn Stream>>),
+    read_there: ReadHalf<Box<dyn Stream>>,
+    write_there: WriteHalf<Box<dyn Stream>>,
     here: UnixStream,
     link: Link,
     from_there: BytesMut,
@@ -52,8 +53,10 @@ impl Pump {
         out: Output,
         report: Arc<BridgeReport>,
     ) -> Pump {
+        let (read_there, write_there) = tokio::io::split(there);
         Pump {
-            there: tokio::io::split(there),
+            read_there,
+            write_there,
             here,
             link,
             from_there,
@@ -92,7 +95,7 @@ impl Pump {
         let Output { here: for_here, there: for_there } = &mut self.out;
         tokio::select! {
             _ = ends.changed() => return Err(AttemptEnd::Ended(*ends.borrow())),
-            read = self.there.0.read_buf(&mut self.from_there), if for_here.len() < ENOUGH => {
+            read = self.read_there.read_buf(&mut self.from_there), if for_here.len() < ENOUGH => {
                 if read.map_err(AttemptEnd::There)? == 0 {
                     return Err(AttemptEnd::ClosedThere);
                 }
@@ -102,7 +105,7 @@ impl Pump {
                     return Err(AttemptEnd::ClosedHere);
                 }
             }
-            written = write_or_flush(&mut self.there.1, for_there), if self.flushes || !for_there.is_empty() => {
+            written = write_or_flush(&mut self.write_there, for_there), if self.flushes || !for_there.is_empty() => {
                 let written = written.map_err(AttemptEnd::There)?;
                 for_there.drain(..written);
                 self.flushes = written > 0;
@@ -136,8 +139,8 @@ impl Pump {
     async fn finish(&mut self, end: &AttemptEnd) {
         self.link.end(end.of_link(), &mut self.out);
         let there = async {
-            let _ = self.there.1.write_all(&self.out.there).await;
-            let _ = self.there.1.shutdown().await;
+            let _ = self.write_there.write_all(&self.out.there).await;
+            let _ = self.write_there.shutdown().await;
         };
         let here = async {
             if self.here.write_all(&self.out.here).await.is_ok() {
