@@ -2,11 +2,13 @@
 //! that nothing is lost or comes twice.
 
 use crate::broker::Mosquitto;
+use crate::kit::Pki;
 use crate::support::process::{Process, homing_serve};
 use crate::support::{Connect, Kind, Message, Publish, RawClient, V5, V311, Version};
 use rustix::process::Signal;
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -28,12 +30,17 @@ struct Near {
 impl Near {
     /// Starts a broker with a bridge to `far`, and waits until the bridge is connected.
     fn bridged(far: SocketAddr, keys: &str, topics: &str) -> Near {
+        let mut near = Near::started(&bridge(&format!("mqtt://{far}"), keys, topics));
+        near.says("bridge.established");
+        near
+    }
+
+    fn started(configuration: &str) -> Near {
         let directory = tempfile::tempdir().expect("a directory");
         let (file, data) = (directory.path().join("homing.toml"), directory.path().join("data"));
         let mut near = Near { _directory: directory, file, data, address: None, process: None };
-        near.configure(&bridge(far, keys, topics));
+        near.configure(configuration);
         near.start();
-        near.says("bridge.established");
         near
     }
 
@@ -63,9 +70,9 @@ impl Near {
     }
 }
 
-fn bridge(far: SocketAddr, keys: &str, topics: &str) -> String {
+fn bridge(far: &str, keys: &str, topics: &str) -> String {
     format!(
-        "[[bridges]]\nname = \"far\"\naddresses = [\"mqtt://{far}\"]\nbackoff = \"100ms\"\nmax_backoff = \"200ms\"\n\
+        "[[bridges]]\nname = \"far\"\naddresses = [\"{far}\"]\nbackoff = \"100ms\"\nmax_backoff = \"200ms\"\n\
          {keys}{topics}"
     )
 }
@@ -162,11 +169,88 @@ fn a_reload_begins_and_ends_a_bridge_and_what_waits_stays() {
     for number in 0..3 {
         writer.deliver(&Message::new("sensors/1", number.to_string()).qos(1));
     }
-    near.configure(&bridge(far.address, "", TOPICS));
+    near.configure(&bridge(&format!("mqtt://{}", far.address), "", TOPICS));
     near.process().signal(Signal::HUP);
     near.says("bridge.established");
     let payloads: Vec<String> = take(&mut reader, 3).into_iter().map(|(_, payload)| payload).collect();
     assert_eq!(payloads, ["0", "1", "2"]);
+}
+
+#[test]
+fn a_bridge_by_tls_shows_its_certificate_and_looks_at_that_of_the_other_broker() {
+    let (directory, pki, other) =
+        (tempfile::tempdir().expect("a directory"), Pki::new(), Pki::named("another"));
+    let identity = pki.client("bridge");
+    pki.write("bridge.pem", &identity.pem);
+    pki.write("bridge.key", &identity.key.serialize_pem());
+    let tls = format!(
+        "certfile {}\nkeyfile {}\ncafile {}\nrequire_certificate true\n",
+        pki.text_path("server.pem"),
+        pki.text_path("server.key"),
+        pki.text_path("ca.pem"),
+    );
+    let far = Mosquitto::start_listeners(directory.path(), &["", &tls], "allow_anonymous true\n");
+    let port = far.addresses[1].port();
+    let keys = |ca: &str, server_name: &str| {
+        let (certificate, key) = (pki.text_path("bridge.pem"), pki.text_path("bridge.key"));
+        format!("ca = \"{ca}\"\ncertificate = \"{certificate}\"\nkey = \"{key}\"\n{server_name}")
+    };
+    let address = format!("tls://localhost:{port}");
+    let mut near = Near::started(&bridge(&address, &keys(&other.text_path("ca.pem"), ""), TOPICS));
+    let line = near.says("bridge.not_connected");
+    assert!(line.contains("the TLS handshake failed: invalid peer certificate: UnknownIssuer"), "{line}");
+    let wrong = "server_name = \"elsewhere.example\"\n";
+    near.configure(&bridge(&address, &keys(&pki.text_path("ca.pem"), wrong), TOPICS));
+    near.process().signal(Signal::HUP);
+    near.says("not valid for name \"elsewhere.example\"");
+    near.configure(&bridge(&address, &keys(&pki.text_path("ca.pem"), ""), TOPICS));
+    near.process().signal(Signal::HUP);
+    near.says("bridge.established");
+    let mut reader = subscriber(far.address, V5, "reader", &[("plant-7/#", 1)]);
+    let mut writer = RawClient::connect(near.address(), &Connect::new(V5, "writer"));
+    writer.deliver(&Message::new("sensors/1", vec![b'x'; 200_000]).qos(1));
+    assert_eq!(take(&mut reader, 1)[0].1.len(), 200_000);
+}
+
+#[test]
+fn a_broker_that_breaks_the_protocol_is_left_for_the_reason_and_no_client_is_touched() {
+    const ACCEPTED: [u8; 5] = [0x20, 3, 0, 0, 0];
+    let with = |behind: &[u8]| [&ACCEPTED, behind].concat();
+    let cases = [
+        (vec![], "no CONNACK within connect_timeout"),
+        (vec![0xFF; 16], "what is no CONNACK"),
+        (vec![0x20, 0xFF, 0xFF, 0xFF, 0x7F], "what is no CONNACK"),
+        (vec![0x20, 3, 0, 0x87, 0], "refuse"),
+        (vec![0x40, 2, 0, 1], "PUBACK in place of CONNACK"),
+        (with(&[0x90, 6, 0xFF, 0xFF, 0, 0, 0, 0]), "a SUBACK with 3 reason codes for 2 filters"),
+        (with(&[0x10, 0]), "the other broker sent what is no packet"),
+        (with(&[0xC0, 0]), "PINGREQ, which no broker may send"),
+        (with(&[0xE0, 1, 0x8B]), "the other broker disconnects"),
+    ];
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let far = listener.local_addr().expect("an address");
+    let answers: Vec<Vec<u8>> = cases.iter().map(|(bytes, _)| bytes.clone()).collect();
+    // Each connection gets the next answer, and stays open.
+    let _far = std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for bytes in answers {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let _ = stream.read(&mut [0; 1_024]).expect("a CONNECT");
+            stream.write_all(&bytes).expect("room");
+            open.push(stream);
+        }
+        open
+    });
+    let keys = "version = \"5.0\"\nconnect_timeout = \"300ms\"\n";
+    let mut near = Near::started(&bridge(&format!("mqtt://{far}"), keys, TOPICS));
+    let mut client = RawClient::connect(near.address(), &Connect::new(V5, "client"));
+    client.subscribe(&[("t", 1)]);
+    for (_, reason) in cases {
+        let line = near.says("bridge.not_connected");
+        assert!(line.contains(reason), "{reason}: {line}");
+        client.deliver(&Message::new("t", "still served").qos(1));
+        take(&mut client, 1);
+    }
 }
 
 /// A second Homing, which keeps its address and its store over its ends.
