@@ -4,7 +4,7 @@
 use crate::broker::Mosquitto;
 use crate::kit::Pki;
 use crate::support::process::{Process, homing_serve};
-use crate::support::{Connect, Kind, Message, Publish, RawClient, V5, V311, Version};
+use crate::support::{Connect, Kind, Message, Publish, RawClient, V5, V311, Version, until};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{Read, Write};
@@ -251,6 +251,79 @@ fn a_broker_that_breaks_the_protocol_is_left_for_the_reason_and_no_client_is_tou
         client.deliver(&Message::new("t", "still served").qos(1));
         take(&mut client, 1);
     }
+}
+
+/// Publishes on both sides of a bridge. Returns what a subscriber of each side gets: topic, payload
+/// and QoS.
+fn exchanged(near: SocketAddr, far: SocketAddr) -> [Vec<(String, String, u8)>; 2] {
+    let name = format!("at-{}", near.port());
+    let mut writers = [near, far].map(|side| RawClient::connect(side, &Connect::new(V311, &name)));
+    let mut probe = RawClient::connect(near, &Connect::new(V311, "probe"));
+    probe.subscribe(&[("alarms/ready", 0)]);
+    until("what comes in by the bridge", || {
+        writers[1].deliver(&Message::new("alarms/ready", "").qos(1));
+        probe.drain().pop()
+    });
+    let mut readers = [near, far].map(|side| subscriber(side, V311, &format!("{name}-reader"), &[("#", 2)]));
+    for qos in 0..3 {
+        for (side, writer) in writers.iter_mut().enumerate() {
+            for topic in
+                ["sensors/1", "orders/1", "plant-7/sensors/1", "plant-7/orders/1", "alarms/1", "other"]
+            {
+                writer.deliver(&Message::new(topic, format!("{side} {qos}")).qos(qos));
+            }
+        }
+    }
+    for (side, writer) in writers.iter_mut().enumerate() {
+        writer.deliver(&Message::new("alarms/last", side.to_string()).qos(1));
+    }
+    readers.each_mut().map(|reader| {
+        let (mut all, mut last) = (Vec::new(), 0);
+        while last < 2 {
+            let publish = reader.expect_publish();
+            reader.complete(&publish);
+            let Publish { topic, payload, qos, .. } = publish;
+            last += usize::from(topic == "alarms/last");
+            if topic != "alarms/ready" {
+                all.push((topic, String::from_utf8_lossy(&payload).into_owned(), qos));
+            }
+        }
+        all.sort();
+        all
+    })
+}
+
+#[test]
+fn an_imported_bridge_brings_what_the_bridge_of_mosquitto_brought() {
+    let directories = [(); 3].map(|()| tempfile::tempdir().expect("a directory"));
+    let [far, near, imported] = directories.each_ref().map(tempfile::TempDir::path);
+    let far = Mosquitto::start(far, "allow_anonymous true\n");
+    let bridge = format!(
+        "allow_anonymous true\nconnection cloud\naddress {}\nremote_clientid plant\ncleansession false\n\
+         notifications false\nbridge_protocol_version mqttv311\ntopic sensors/# out 1 \"\" plant-7/\n\
+         topic orders/# in 2 \"\" plant-7/\ntopic alarms/# both 1\n",
+        far.address
+    );
+    let near = Mosquitto::start(near, &bridge);
+    let before = exchanged(near.address, far.address);
+    let (configuration, address) = (near.configuration.clone(), near.address);
+    // Both would be the client `plant` at the other broker.
+    drop(near);
+    let file = imported.join("mosquitto.conf");
+    fs::write(&file, configuration).expect("a file");
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_homing")).arg("import").arg(&file).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    fs::write(imported.join("homing.toml"), output.stdout).expect("a file");
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_homing"));
+    serve
+        .env("HOMING_ADMIN__ADDRESSES", "off")
+        .arg("serve")
+        .arg("--config")
+        .arg(imported.join("homing.toml"));
+    let (_homing, near) = Process::serve(serve.arg("--data-dir").arg(imported.join("data")));
+    assert_eq!(near, address);
+    assert_eq!(exchanged(near, far.address), before);
 }
 
 /// A second Homing, which keeps its address and its store over its ends.

@@ -110,7 +110,11 @@ fn lost_protection_ends_the_import() {
              plugin_use p\n",
             "mosquitto asks b and a there",
         ),
-        ("connection cloud\naddress example.org\n", "docs/from-mosquitto.md#bridges says how"),
+        ("connection cloud\naddress example.org\n", "a bridge with topics"),
+        ("topic a\n", "mosquitto.conf:1: topic: stands before the first `connection`"),
+        ("connection cloud\ntopic \"\" out 0 a b\n", "topic: Homing needs a filter"),
+        ("connection cloud\nremote_password secret\n", "Homing reads the password from a file"),
+        ("connection cloud\nbridge_insecure true\n", "Homing always checks the certificate"),
         ("listener 9001\nprotocol http_api\n", "mosquitto.conf:2: protocol: "),
         ("listener 1883\nmount_point a\n", "mosquitto.conf:2: mount_point: must be the beginning of topics"),
         (

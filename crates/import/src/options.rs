@@ -14,17 +14,13 @@ pub(crate) enum Fate {
     Lost(&'static str),
 }
 
-const BRIDGE: Fate = Fate::Lost(
-    "Homing has no bridges yet, so nothing would be forwarded; docs/from-mosquitto.md#bridges says how a mosquitto can be the bridge",
-);
 const PSK: Fate =
     Fate::Lost("Homing has no TLS with pre-shared keys; give the clients certificates or passwords");
 const ENGINE: Fate = Fate::Lost("Homing reads keys from PEM files only");
 const AUTO_ID: &str = "client identifiers that Homing makes begin with homing-";
 
-/// Options of a bridge, which follow `connection`.
+/// Options that follow `connection`, beside those that begin with `bridge_`.
 const BRIDGES: &[&str] = &[
-    "connection",
     "address",
     "addresses",
     "cleansession",
@@ -168,6 +164,9 @@ const MISSING: [(&str, &str); 3] = [
 
 /// Returns the fate of an option, or `None` if mosquitto has no such option.
 pub(crate) fn fate(name: &str) -> Option<Fate> {
+    if is_of_bridge(name) || name == "connection" {
+        return Some(Fate::Translated);
+    }
     if TRANSLATED.contains(&name) || OF_PLUGINS.iter().any(|beginning| name.starts_with(beginning)) {
         return Some(Fate::Translated);
     }
@@ -183,12 +182,16 @@ pub(crate) fn fate(name: &str) -> Option<Fate> {
         .or_else(|| unsupported(name))
 }
 
+/// Returns true for an option that follows `connection`.
+pub(crate) fn is_of_bridge(name: &str) -> bool {
+    name.starts_with("bridge_") || BRIDGES.contains(&name)
+}
+
 /// Returns the fate of an option of a whole part of mosquitto that Homing does not have.
 fn unsupported(name: &str) -> Option<Fate> {
     match name {
         "psk_file" | "psk_hint" => Some(PSK),
         "tls_engine" | "tls_engine_kpass_sha1" | "tls_keyform" => Some(ENGINE),
-        name if name.starts_with("bridge_") || BRIDGES.contains(&name) => Some(BRIDGE),
         _ => None,
     }
 }
@@ -199,7 +202,7 @@ mod tests {
 
     #[test]
     fn what_protects_is_never_dropped_in_silence() {
-        for name in ["psk_file", "use_username_as_clientid", "tls_engine", "bridge_cafile"] {
+        for name in ["psk_file", "use_username_as_clientid", "tls_engine"] {
             assert!(matches!(fate(name), Some(Fate::Lost(_))), "{name}");
         }
         assert_eq!(fate("no_such_option"), None);

@@ -1,7 +1,7 @@
 //! The settings as TOML for Homing.
 
-use super::translate::{ListenerSettings, TranslatedSettings};
-use super::value::{quoted, quoted_list};
+use super::translate::{BridgeSettings, ListenerSettings, TranslatedSettings};
+use super::value::{quoted, quoted_list, quoted_seconds};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -37,6 +37,9 @@ pub(crate) fn toml(settings: &TranslatedSettings, source: &Path) -> String {
     }
     for listener in &settings.listeners {
         write_listener(&mut text, listener);
+    }
+    for bridge in &settings.bridges {
+        write_bridge(&mut text, bridge);
     }
     text
 }
@@ -99,6 +102,47 @@ fn write_tls(text: &mut String, listener: &ListenerSettings, certificate: &str, 
             ("certificate_dates", listener.ignores_dates.then(|| "false".to_owned())),
         ],
     );
+}
+
+fn write_bridge(text: &mut String, bridge: &BridgeSettings) {
+    let on = |is_on: bool| is_on.then(|| "true".to_owned());
+    let seconds = |seconds: u32| quoted_seconds(seconds);
+    write_line(text, format_args!("\n[[bridges]]"));
+    write_keys(
+        text,
+        [
+            ("name", Some(quoted(&bridge.name))),
+            ("addresses", Some(quoted_list(&bridge.addresses))),
+            ("balance", bridge.round_robin.then(|| quoted("round_robin"))),
+            ("client_id", bridge.client_id.as_deref().map(quoted)),
+            ("version", bridge.version.map(quoted)),
+            ("bridge_bit", on(bridge.bridge_bit)),
+            ("user", bridge.user.as_deref().map(quoted)),
+            ("ca", bridge.ca.as_deref().map(quoted)),
+            ("certificate", bridge.certificate.as_deref().map(quoted)),
+            ("key", bridge.key.as_deref().map(quoted)),
+            ("keep_alive", bridge.keep_alive.map(|keep_alive| seconds(keep_alive.into()))),
+            ("session_expiry", bridge.session_expiry.map(seconds)),
+            ("clean_start", on(bridge.clean_start)),
+            ("backoff", bridge.backoff.map(|(first, _)| seconds(first))),
+            ("max_backoff", bridge.backoff.map(|(_, most)| seconds(most))),
+            ("acl_user", bridge.acl_user.as_deref().map(quoted)),
+        ],
+    );
+    for topic in &bridge.topics {
+        let prefix = |prefix: &str| (!prefix.is_empty()).then(|| quoted(prefix));
+        write_line(text, format_args!("\n[[bridges.topics]]"));
+        write_keys(
+            text,
+            [
+                ("filter", Some(quoted(&topic.filter))),
+                ("direction", Some(quoted(&topic.direction))),
+                ("qos", Some(topic.qos.to_string())),
+                ("local_prefix", prefix(&topic.local_prefix)),
+                ("remote_prefix", prefix(&topic.remote_prefix)),
+            ],
+        );
+    }
 }
 
 /// Writes a line for each key that has a value.

@@ -5,11 +5,13 @@
 //!
 //! - `listener`: the options of one listener.
 //! - `entrance`: users and permissions, for all listeners or for each.
+//! - `bridge`: the options of a bridge.
 //! - `broker`: all other options.
 //! - `plugins`: plugins whose work Homing does.
 //! - `conf_listener`: the options of a listener as mosquitto has them.
 //! - `output`: the translated settings, and the notes.
 
+mod bridge;
 mod broker;
 mod conf_listener;
 mod entrance;
@@ -19,14 +21,15 @@ mod plugins;
 
 use super::HomingKeys;
 use super::conf::ConfLine;
-use super::options::{Fate, fate};
+use super::options::{Fate, fate, is_of_bridge};
 use super::value::{RefusedValue, boolean, quoted};
+use bridge::ConfBridge;
 use broker::{BrokerOptions, LineTaken};
 use conf_listener::{ConfListener, DefaultReach, EntranceSettings};
 use output::{Keys, place_of};
 use plugins::Plugins;
 
-pub(crate) use output::{ListenerSettings, Note, TranslatedSettings, Translation};
+pub(crate) use output::{BridgeSettings, ListenerSettings, Note, TranslatedSettings, Translation};
 
 #[derive(Debug, Default)]
 struct Translator {
@@ -34,6 +37,7 @@ struct Translator {
     entrance: EntranceSettings,
     default: ConfListener,
     listeners: Vec<ConfListener>,
+    bridges: Vec<ConfBridge>,
     broker: BrokerOptions,
     plugins: Plugins,
     /// The form of the client identifiers at every listener.
@@ -81,6 +85,8 @@ impl Translator {
     fn option(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
         match line.name.as_str() {
             "listener" => self.listener(line),
+            "connection" => self.connection(line),
+            name if is_of_bridge(name) => self.of_bridge(line),
             "clientid_prefixes" => self.client_id_prefix(line),
             "allow_anonymous" | "listener_allow_anonymous" | "password_file" | "acl_file" => {
                 self.entrance(line)
@@ -115,7 +121,8 @@ impl Translator {
         for listener in listeners {
             translated.extend(self.translated(listener, reach));
         }
-        let settings = TranslatedSettings { listeners: translated, keys: self.keys };
+        let bridges = self.bridge_settings();
+        let settings = TranslatedSettings { listeners: translated, bridges, keys: self.keys };
         Translation { settings, notes: self.notes }
     }
 

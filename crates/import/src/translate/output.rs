@@ -8,6 +8,8 @@ use std::fmt;
 pub(crate) struct TranslatedSettings {
     /// Listeners with addresses of their own.
     pub listeners: Vec<ListenerSettings>,
+    /// Connections to other brokers.
+    pub bridges: Vec<BridgeSettings>,
     /// In the order of the output.
     pub keys: Keys,
 }
@@ -61,6 +63,58 @@ pub(crate) struct ListenerSettings {
     pub certificate_user: Option<&'static str>,
     /// True if the dates of client certificates do not count.
     pub ignores_dates: bool,
+}
+
+/// A bridge of Homing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct BridgeSettings {
+    /// The name.
+    pub name: String,
+    /// The addresses, as Homing's file has them.
+    pub addresses: Vec<String>,
+    /// True to begin with the address behind the last one.
+    pub round_robin: bool,
+    /// The client identifier at the other broker.
+    pub client_id: Option<String>,
+    /// The version of MQTT; `None` for the highest that the other broker takes.
+    pub version: Option<&'static str>,
+    /// True to connect as bridges of mosquitto do.
+    pub bridge_bit: bool,
+    /// The user at the other broker.
+    pub user: Option<String>,
+    /// The authorities of the other broker's certificate.
+    pub ca: Option<String>,
+    /// The bridge's own certificate.
+    pub certificate: Option<String>,
+    /// Its key.
+    pub key: Option<String>,
+    /// The Keep Alive in seconds.
+    pub keep_alive: Option<u16>,
+    /// The time for which the session is kept, in seconds.
+    pub session_expiry: Option<u32>,
+    /// True if each connection begins a new session.
+    pub clean_start: bool,
+    /// The shortest and the longest time between two attempts, in seconds.
+    pub backoff: Option<(u32, u32)>,
+    /// The user here whose rules hold.
+    pub acl_user: Option<String>,
+    /// The messages that pass.
+    pub topics: Vec<BridgeTopic>,
+}
+
+/// A rule about the messages that pass a bridge.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct BridgeTopic {
+    /// The filter behind the prefixes.
+    pub filter: String,
+    /// `out`, `in` or `both`.
+    pub direction: String,
+    /// The highest QoS.
+    pub qos: u8,
+    /// The beginning of the topics here.
+    pub local_prefix: String,
+    /// The beginning of the topics at the other broker.
+    pub remote_prefix: String,
 }
 
 /// A line for standard error.

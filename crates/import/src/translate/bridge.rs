@@ -1,0 +1,162 @@
+//! The bridges: what follows `connection`.
+
+use super::Translator;
+use super::output::{BridgeSettings, BridgeTopic, Note, place_of};
+use crate::conf::ConfLine;
+use crate::value::{RefusedValue, boolean, number, path, text};
+
+const DEFAULT_PORT: u16 = 1883;
+
+/// A bridge as mosquitto has it.
+#[derive(Debug, Default)]
+pub(super) struct ConfBridge {
+    place: String,
+    /// Each `HOST:PORT`.
+    addresses: Vec<String>,
+    has_tls: bool,
+    /// True where mosquitto would publish the state of the bridge.
+    notifies: Option<bool>,
+    try_private: Option<bool>,
+    settings: BridgeSettings,
+}
+
+impl Translator {
+    pub(super) fn connection(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
+        let settings = BridgeSettings { name: text(line)?, ..BridgeSettings::default() };
+        self.bridges.push(ConfBridge { place: place_of(line), settings, ..ConfBridge::default() });
+        Ok(())
+    }
+
+    pub(super) fn of_bridge(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
+        let Some(bridge) = self.bridges.last_mut() else {
+            return Err("stands before the first `connection`".to_owned());
+        };
+        let settings = &mut bridge.settings;
+        match line.name.as_str() {
+            "address" | "addresses" => bridge.addresses = addresses(&text(line)?)?,
+            "topic" => settings.topics.push(topic(&line.value)?),
+            "remote_clientid" | "clientid" => settings.client_id = Some(text(line)?),
+            "remote_username" | "username" => settings.user = Some(text(line)?),
+            "remote_password" | "password" => {
+                return Err("Homing reads the password from a file: write it there, and add password_file to the bridge".to_owned());
+            }
+            "cleansession" => settings.clean_start = boolean(line)?,
+            "keepalive_interval" => settings.keep_alive = Some(number(&line.value)?),
+            "round_robin" => settings.round_robin = boolean(line)?,
+            "restart_timeout" => settings.backoff = Some(restart_timeout(&line.value)?),
+            "local_username" => settings.acl_user = Some(text(line)?),
+            "bridge_cafile" => (bridge.has_tls, settings.ca) = (true, Some(path(line)?)),
+            "bridge_certfile" => settings.certificate = Some(path(line)?),
+            "bridge_keyfile" => settings.key = Some(path(line)?),
+            "bridge_tls_use_os_certs" => bridge.has_tls |= boolean(line)?,
+            "bridge_session_expiry_interval" => settings.session_expiry = Some(number(&line.value)?),
+            "bridge_protocol_version" => settings.version = Some(version(&text(line)?)?),
+            "try_private" => bridge.try_private = Some(boolean(line)?),
+            "notifications" => bridge.notifies = Some(boolean(line)?),
+            name => return self.bridge_note(name, line),
+        }
+        Ok(())
+    }
+
+    /// Notes an option of a bridge that Homing's bridges do not have.
+    fn bridge_note(&mut self, name: &str, line: &ConfLine) -> Result<(), RefusedValue> {
+        let differs = match name {
+            "start_type" if line.value == "automatic" => return Ok(()),
+            "local_password" | "bridge_reload_type" | "bridge_attempt_unsubscribe" => return Ok(()),
+            "local_cleansession" if boolean(line) == Ok(false) => return Ok(()),
+            "bridge_insecure" | "bridge_require_ocsp" if boolean(line) == Ok(false) => return Ok(()),
+            "bridge_outgoing_retain" if boolean(line) == Ok(true) => return Ok(()),
+            "idle_timeout" | "threshold" => "Homing's bridges are always connected",
+            "local_clientid" => "the client identifier of a bridge's session here is $bridge/NAME",
+            "notification_topic" | "notifications_local_only" => {
+                "Homing publishes no notifications of a bridge"
+            }
+            "bridge_max_packet_size" | "bridge_max_topic_alias" | "bridge_receive_maximum" => {
+                "Homing takes the limit that the other broker announces, and announces those of [limits]"
+            }
+            "bridge_tcp_keepalive" | "bridge_tcp_user_timeout" | "bridge_tls_version" => {
+                "Homing does not set it for bridges"
+            }
+            "start_type" => return Err("Homing's bridges are always connected".to_owned()),
+            "bridge_insecure" => {
+                return Err("Homing always checks the certificate; server_name says another name".to_owned());
+            }
+            "bridge_outgoing_retain" => return Err("Homing passes RETAIN on".to_owned()),
+            _ => {
+                return Err("Homing's bridges have no such option; docs/bridges.md has their keys".to_owned());
+            }
+        };
+        self.notes.push(Note::differs(Some(place_of(line)), differs));
+        Ok(())
+    }
+
+    /// Returns the bridges of the result.
+    pub(super) fn bridge_settings(&mut self) -> Vec<BridgeSettings> {
+        let bridges = std::mem::take(&mut self.bridges);
+        bridges.into_iter().map(|bridge| self.bridge(bridge)).collect()
+    }
+
+    fn bridge(&mut self, bridge: ConfBridge) -> BridgeSettings {
+        let ConfBridge { place, addresses, has_tls, notifies, try_private, mut settings } = bridge;
+        let scheme = if has_tls { "tls" } else { "mqtt" };
+        settings.addresses = addresses.iter().map(|address| format!("{scheme}://{address}")).collect();
+        settings.bridge_bit = settings.version == Some("3.1.1") && try_private != Some(false);
+        if settings.client_id.is_none() {
+            let text = "without remote_clientid mosquitto is HOST.NAME at the other broker, and Homing homing-NAME: its session there begins anew";
+            self.notes.push(Note::differs(Some(place.clone()), text));
+        }
+        if notifies != Some(false) {
+            let text = "Homing publishes no notifications of a bridge";
+            self.notes.push(Note::differs(Some(place), text));
+        }
+        settings
+    }
+}
+
+/// Reads `HOST[:PORT] HOST[:PORT]`.
+fn addresses(text: &str) -> Result<Vec<String>, RefusedValue> {
+    let with_port = |word: &str| match word.rsplit_once(':') {
+        Some((_, port)) => number::<u16>(port).map(|_| word.to_owned()),
+        None => Ok(format!("{word}:{DEFAULT_PORT}")),
+    };
+    text.split_whitespace().map(with_port).collect()
+}
+
+/// Reads `PATTERN [DIRECTION [QOS [LOCAL [REMOTE]]]]`, where `""` is empty.
+fn topic(text: &str) -> Result<BridgeTopic, RefusedValue> {
+    let mut words = text.split_whitespace().map(|word| if word == "\"\"" { "" } else { word });
+    let filter = words.next().unwrap_or_default();
+    if filter.is_empty() {
+        return Err("Homing needs a filter: write the topic as `filter`, and only what differs as prefixes"
+            .to_owned());
+    }
+    let direction = match words.next().unwrap_or("out") {
+        direction @ ("out" | "in" | "both") => direction,
+        other => return Err(format!("{other:?} is no direction: out, in or both")),
+    };
+    let qos: u8 = words.next().map_or(Ok(0), number)?;
+    let (local_prefix, remote_prefix) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    Ok(BridgeTopic {
+        filter: filter.to_owned(),
+        direction: direction.to_owned(),
+        qos,
+        local_prefix: local_prefix.to_owned(),
+        remote_prefix: remote_prefix.to_owned(),
+    })
+}
+
+/// Reads `SECONDS`, or `BASE CAP`.
+fn restart_timeout(text: &str) -> Result<(u32, u32), RefusedValue> {
+    let mut words = text.split_whitespace();
+    let base = words.next().map_or(Err("has no value".to_owned()), number)?;
+    let cap = words.next().map_or(Ok(base), number)?;
+    Ok((base, cap))
+}
+
+fn version(text: &str) -> Result<&'static str, RefusedValue> {
+    match text {
+        "mqttv50" => Ok("5.0"),
+        "mqttv311" => Ok("3.1.1"),
+        other => Err(format!("{other:?}: Homing's bridges speak mqttv50 and mqttv311")),
+    }
+}
