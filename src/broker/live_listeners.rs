@@ -130,8 +130,9 @@ impl ListenerNews {
 }
 
 impl LiveListeners {
-    /// Starts the acceptors of the sockets that a broker has bound, by the plan of its start. Without
-    /// sockets, clients are shut out. Errors: the system refuses a thread, or the reactor a socket.
+    /// Starts the acceptors of the sockets that a broker has bound, by the plan of its start.
+    /// Without sockets, clients are shut out. Errors: the system refuses a thread, or the reactor a
+    /// socket.
     pub(super) fn start<'a>(
         config: &Config,
         (plan, sockets): (ListenerPlan, FirstSockets),
@@ -376,7 +377,8 @@ impl AcceptorParts {
         })
     }
 
-    /// Returns a listener, with its acceptor if it is bound. Errors: the reactor refuses the socket.
+    /// Returns a listener, with its acceptor if it is bound. Errors: the reactor refuses the
+    /// socket.
     fn opens(
         &self,
         listening: Option<ListeningSocket>,

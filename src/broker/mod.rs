@@ -180,8 +180,8 @@ impl Broker {
         Broker::start_as(config, store, FirstAdmission::LetIn)
     }
 
-    /// Starts the broker of a node that owns a cell of a cluster. It recovers its store, and promises
-    /// nothing without an append. Clients are shut out: no listener is bound until
+    /// Starts the broker of a node that owns a cell of a cluster. It recovers its store, and
+    /// promises nothing without an append. Clients are shut out: no listener is bound until
     /// [`OwnerDoor::let_in`].
     ///
     /// # Errors
@@ -255,8 +255,8 @@ impl Broker {
         self.observer.clone()
     }
 
-    /// Returns the door for the driver of the ownership of a cell; `None` once the broker stops. The
-    /// door may outlive the broker.
+    /// Returns the door for the driver of the ownership of a cell; `None` once the broker stops.
+    /// The door may outlive the broker.
     pub fn owner_door(&self) -> Option<OwnerDoor> {
         let requests = self.requests.as_ref()?.downgrade();
         Some(OwnerDoor::new(Arc::clone(&self.shared), requests))

@@ -8,9 +8,9 @@
 //! | `Isolate`, `Flush` | [`OwnerDoor::shut_out`]; before `Flush`, the end of the lease |
 //! | `StopAcknowledging` | `lease().set_until(Instant::ZERO)` |
 //!
-//! Four times a second the driver calls `lease().take_used()`. If it returns true, a promise left by
-//! the lease alone, which the ownership has to hear. With `acks = "commit"` the driver never sets
-//! the lease: each promise then waits for an append.
+//! Four times a second the driver calls `lease().take_used()`. If it returns true, a promise left
+//! by the lease alone, which the ownership has to hear. With `acks = "commit"` the driver never
+//! sets the lease: each promise then waits for an append.
 
 use super::signals::Request;
 use super::start_error::StartError;

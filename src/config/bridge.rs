@@ -90,8 +90,8 @@ fields! {
         /// The time for address, TCP, TLS and CONNACK together, 10 s by default. PINGREQ and
         /// SUBSCRIBE have to be answered in the same time.
         connect_timeout: Duration, ValueType::Duration(millis(100), seconds(600)).only();
-        /// The time without an acknowledgement of the other broker, 60 s by default. Then the bridge
-        /// connects again, and sends what is not acknowledged again.
+        /// The time without an acknowledgement of the other broker, 60 s by default. Then the
+        /// bridge connects again, and sends what is not acknowledged again.
         ack_timeout: Duration, ValueType::Duration(seconds(1), days(1)).only();
         /// The time until the second attempt, 1 s by default. It doubles with each attempt.
         backoff: Duration, ValueType::Duration(millis(10), days(1)).only();

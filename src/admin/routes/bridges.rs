@@ -16,7 +16,8 @@ pub(crate) struct Bridges {
     pub(crate) bridges: Vec<BridgeRow>,
 }
 
-/// A bridge. Its queue and what is in flight are those of its session. Counts begin with the bridge.
+/// A bridge. Its queue and what is in flight are those of its session. Counts begin with the
+/// bridge.
 #[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Bridge)]
 pub(crate) struct BridgeRow {

@@ -96,8 +96,8 @@ fn read_password(file: &Path) -> Result<Zeroizing<Vec<u8>>, DialError> {
     Ok(password)
 }
 
-/// Connects to an address, with its TLS. Takes `patience` at most for the sockets; the caller bounds
-/// the whole.
+/// Connects to an address, with its TLS. Takes `patience` at most for the sockets; the caller
+/// bounds the whole.
 pub(super) async fn connect(
     bridge: &Bridge,
     address: &BridgeAddress,

@@ -1,10 +1,11 @@
 //! Bridges: connections that the broker itself makes to other brokers.
 //!
-//! All bridges run on one thread, `homing-bridge`, that starts with the first of them. A bridge is a
-//! task of this thread. The task connects to the other broker, and opens a connection to the shard
-//! of the session `$bridge/NAME`: a pair of Unix sockets, of which the shard gets one end as it gets
-//! the socket of any client. [`crate::bridge::link::Link`] stands between the two, and decides what
-//! passes. So the shards' threads never wait for a name, a handshake or another broker.
+//! All bridges run on one thread, `homing-bridge`, that starts with the first of them. A bridge is
+//! a task of this thread. The task connects to the other broker, and opens a connection to the
+//! shard of the session `$bridge/NAME`: a pair of Unix sockets, of which the shard gets one end as
+//! it gets the socket of any client. [`crate::bridge::link::Link`] stands between the two, and
+//! decides what passes. So the shards' threads never wait for a name, a handshake or another
+//! broker.
 //!
 //! | file | concern |
 //! |---|---|

@@ -2,11 +2,12 @@
 //!
 //! The frames behind the position of the database are read in their order, each checked against its
 //! digest and its predecessor. The log ends at the first bytes that are not a frame. A crash leaves
-//! such bytes of frames that were not forced to the disk. The start overwrites them. It logs them if
-//! they can be told from bytes of an earlier use of the file: by the head of the frame that is due,
-//! or by a sound frame behind them. If a later frame proves that the bytes were forced to the disk,
-//! they are damaged, and the start is refused: an acknowledged message would be missing. It is also
-//! refused if a file is shorter than it was made. Damage in frames of the database is ignored.
+//! such bytes of frames that were not forced to the disk. The start overwrites them. A line of the
+//! log names torn frames that differ from bytes of an earlier use of the file: their head is that
+//! of the frame that is due, or a sound frame is behind them. If a later frame proves that the
+//! bytes were forced to the disk, they are damaged, and the start is refused: an acknowledged
+//! message would be missing. A file that is shorter than it was made refuses the start as well.
+//! Damage in frames of the database is ignored.
 
 use super::segment::{HEADER, Segment, SegmentHeader, Tail, end_before, read_header};
 use super::{Log, Older, create, failed, log_in, path_of, reserve_in, sync};

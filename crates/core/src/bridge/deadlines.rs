@@ -50,7 +50,7 @@ impl Deadlines {
         self.sent = now;
     }
 
-    /// Notes that packets came. Each of them shows that the other broker is there.
+    /// Notes that packets came. A packet of any kind shows that the other broker is there.
     pub fn heard(&mut self, now: Instant) {
         (self.heard, self.answer) = (now, Instant::NEVER);
     }

@@ -20,8 +20,8 @@ use thiserror::Error;
 /// among the others. 5.0 [MQTT-4.6.0-2], [MQTT-4.6.0-3]
 const REFUSED: &str = "$SYS/bridge/refused";
 
-/// The Packet Identifier of SUBSCRIBE. A message of the shard with the same identifier waits for the
-/// SUBACK of the other broker. 5.0 [MQTT-2.2.1-3], 3.1.1 [MQTT-2.3.1-2]
+/// The Packet Identifier of SUBSCRIBE. A message of the shard with the same identifier waits for
+/// the SUBACK of the other broker. 5.0 [MQTT-2.2.1-3], 3.1.1 [MQTT-2.3.1-2]
 const SUBSCRIBE_ID: u16 = u16::MAX;
 
 /// The bytes for the two sides.

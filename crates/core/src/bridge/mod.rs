@@ -11,7 +11,8 @@
 //! What the shard sends to its subscriber is, there, the PUBLISH of a client; what comes from there
 //! is, here, the PUBLISH of a client. Packet Identifiers pass unchanged, because the identifiers of
 //! the two directions are independent on both connections. So the link keeps nothing that would
-//! have to be stored: window, queue, redelivery and QoS 2 identifiers are those of the two sessions.
+//! have to be stored: window, queue, redelivery and QoS 2 identifiers are those of the two
+//! sessions.
 //!
 //! | file | concern |
 //! |---|---|

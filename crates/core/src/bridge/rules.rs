@@ -32,7 +32,7 @@ named_enum! {
     }
 }
 
-/// One rule: the messages that match it pass.
+/// A rule that lets messages pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicRule {
     /// The way of the messages.

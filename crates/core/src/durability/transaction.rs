@@ -57,8 +57,9 @@ impl Durability {
         }
     }
 
-    /// Ends the delivery of a peer's publication. Returns when the ticket of the peer batch `number`
-    /// may leave: now, after a commit, or when each receiver here is done with the message.
+    /// Ends the delivery of a peer's publication. Returns when the ticket of the peer batch
+    /// `number` may leave: now, after a commit, or when each receiver here is done with the
+    /// message.
     /// `has_dead_letters` is true if dead letters are committed with the open batch.
     pub(crate) fn end_peer_delivery(
         &mut self,

@@ -1,5 +1,5 @@
-//! The packets of a 5.0 connection whose acknowledgement is overdue. A 5.0 client gets no packet again
-//! on the same connection, so they are reported, or the connection is closed.
+//! The packets of a 5.0 connection whose acknowledgement is overdue. A 5.0 client gets no packet
+//! again on the same connection, so they are reported, or the connection is closed.
 
 use crate::session::outbound::retry::Outlives;
 use crate::session::outbound::stall::{Stall, StallCause};

@@ -491,8 +491,8 @@ impl<'a> ConnectRequest<'a> {
     }
 
     /// Takes over a session: closes its old connection, if there is one. The newest connection of a
-    /// client identifier stays, whatever the older one has in flight.
-    /// Returns the session if it is resumed. Returns `None` if it ended, because the client asked for a new one or because it
+    /// client identifier stays, whatever the older one has in flight. Returns the session if it is
+    /// resumed. Returns `None` if it ended, because the client asked for a new one or because it
     /// ended with its old connection.
     fn take_over(&self, session: SessionId, shard: &mut Shard) -> Option<SessionId> {
         let ConnectRequest { now, connection: id, connect, .. } = *self;

@@ -28,9 +28,10 @@ pub enum DeadlineAction {
     /// has, then calls [`Input::AcknowledgementDue`](crate::shard::Input).
     Retransmit(ConnectionId),
     /// The Keep Alive or the time for a CONNECT is over, or the client took no bytes for too long.
-    /// A client that does not acknowledge comes by [`Self::Retransmit`]. The actor reads the bytes that came
-    /// while [`is_silent`](crate::shard::clients::connection_view::ConnectionView::is_silent), then
-    /// calls [`IdleConnection::check`].
+    /// A client that does not acknowledge comes by [`Self::Retransmit`]. The actor reads the bytes
+    /// that came while
+    /// [`is_silent`](crate::shard::clients::connection_view::ConnectionView::is_silent), then calls
+    /// [`IdleConnection::check`].
     Disconnect(ConnectionId),
 }
 

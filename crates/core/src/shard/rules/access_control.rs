@@ -51,8 +51,9 @@ impl<'a> AccessControl<'a> {
     }
 
     /// Replaces the rules of all ACL files. The new rules hold for the next packet and the next
-    /// delivery of each client. Subscriptions stay, and bring what the new rules allow. A walk over the sessions drops the messages that may no longer be
-    /// read. The walk takes several turns if needed.
+    /// delivery of each client. Subscriptions stay, and bring what the new rules allow. A walk over
+    /// the sessions drops the messages that may no longer be read. The walk takes several turns if
+    /// needed.
     pub fn replace_acls(&mut self, files: AclFiles) {
         self.shard.core.access.replace(files);
         self.rules_changed();

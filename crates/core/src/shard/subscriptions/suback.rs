@@ -3,12 +3,12 @@
 //! The retained messages for a SUBSCRIBE are searched and queued in portions. If one turn is not
 //! enough, later turns continue, and the connection is paused meanwhile. A message that is retained
 //! after the subscription was inserted arrives live, so the search leaves it out
-//! ([`crate::routing::retained_order`]). Such a live message meets the limits of the session. If it is
-//! dropped for them, the search does not bring it back.
+//! ([`crate::routing::retained_order`]). The limits of the session hold for such a live
+//! message, and the search does not bring back a dropped one.
 //!
 //! In the client's stream SUBACK is first. Live messages that were queued before a portion are
-//! ahead of its retained messages, later ones are behind them. To a stored session SUBACK promises the retained messages, so SUBACK waits in the outbox until the last
-//! portion is committed.
+//! ahead of its retained messages, later ones are behind them. To a stored session SUBACK promises
+//! the retained messages, so SUBACK waits in the outbox until the last portion is committed.
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
