@@ -15,12 +15,12 @@ struct Family {
 }
 
 /// Starts a broker with a store, an objective and one thread.
-fn serve(directory: &tempfile::TempDir) -> (Process, SocketAddr, SocketAddr) {
+fn serve(directory: &tempfile::TempDir, more: &str) -> (Process, SocketAddr, SocketAddr) {
     let file = directory.path().join("homing.toml");
     let objective = "[[slo]]\nname = \"pumps\"\ntopic = \"pumps/#\"\nwithin = \"5s\"\ntarget = 0.999\n";
     // Nobody listens there.
     let export = if cfg!(feature = "otlp") { "[otlp]\nendpoint = \"http://127.0.0.1:9\"\n" } else { "" };
-    std::fs::write(&file, format!("{objective}{export}")).expect("it writes");
+    std::fs::write(&file, format!("{objective}{more}{export}")).expect("it writes");
     let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
     command.arg("--config").arg(file);
     command.args(["serve", "--listen", "127.0.0.1:0", "--set", "admin.addresses=127.0.0.1:0", "--data-dir"]);
@@ -83,7 +83,9 @@ fn documented() -> BTreeMap<String, Family> {
 #[test]
 fn the_documented_metrics_are_those_of_a_scrape() {
     let directory = tempfile::tempdir().expect("a directory");
-    let (_broker, _, admin) = serve(&directory);
+    let bridge = "[[bridges]]\nname = \"nowhere\"\naddresses = [\"mqtt://127.0.0.1:9\"]\n\
+                  topics = [{ direction = \"out\", filter = \"nowhere/#\" }]\n";
+    let (_broker, _, admin) = serve(&directory, bridge);
     // The first scrape counts as a request, so the second one has every family with its samples.
     scrape(admin);
     let (found, documented) = (families(&scrape(admin)), documented());
@@ -100,7 +102,7 @@ fn the_documented_metrics_are_those_of_a_scrape() {
 #[test]
 fn a_scrape_is_small_and_has_one_size_whatever_the_number_of_sessions() {
     let directory = tempfile::tempdir().expect("a directory");
-    let (_broker, mqtt, admin) = serve(&directory);
+    let (_broker, mqtt, admin) = serve(&directory, "");
     scrape(admin);
     let empty = scrape(admin);
     let clients: Vec<RawClient> = (0..200)
@@ -116,7 +118,7 @@ fn a_scrape_is_small_and_has_one_size_whatever_the_number_of_sessions() {
 #[test]
 fn an_exchange_counts_its_packets_its_acknowledgement_and_what_nobody_gets() {
     let directory = tempfile::tempdir().expect("a directory");
-    let (_broker, mqtt, admin) = serve(&directory);
+    let (_broker, mqtt, admin) = serve(&directory, "");
     let mut receiver = RawClient::connect(mqtt, &Connect::persistent(Version::V5, "receiver"));
     receiver.subscribe(&[("pumps/#", 1), ("$share/all/lamps/#", 1)]);
     let mut publisher = RawClient::connect(mqtt, &Connect::new(Version::V5, "publisher"));

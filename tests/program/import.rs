@@ -110,7 +110,7 @@ fn lost_protection_ends_the_import() {
              plugin_use p\n",
             "mosquitto asks b and a there",
         ),
-        ("connection cloud\naddress example.org\n", "a bridge with topics"),
+        ("connection cloud\naddress example.org\n", "connection: a bridge needs an address and a topic"),
         ("topic a\n", "mosquitto.conf:1: topic: stands before the first `connection`"),
         ("connection cloud\ntopic \"\" out 0 a b\n", "topic: Homing needs a filter"),
         ("connection cloud\nremote_password secret\n", "Homing reads the password from a file"),

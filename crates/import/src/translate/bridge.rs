@@ -4,6 +4,7 @@ use super::Translator;
 use super::output::{BridgeSettings, BridgeTopic, Note, place_of};
 use crate::conf::ConfLine;
 use crate::value::{RefusedValue, boolean, number, path, text};
+use homing_core::mqtt::topic::TopicFilter;
 
 const DEFAULT_PORT: u16 = 1883;
 
@@ -22,9 +23,22 @@ pub(super) struct ConfBridge {
 
 impl Translator {
     pub(super) fn connection(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
-        let settings = BridgeSettings { name: text(line)?, ..BridgeSettings::default() };
+        let name = self.bridge_name(line)?;
+        let settings = BridgeSettings { name, ..BridgeSettings::default() };
         self.bridges.push(ConfBridge { place: place_of(line), settings, ..ConfBridge::default() });
         Ok(())
+    }
+
+    /// Returns the name of a bridge, in the letters that Homing allows.
+    fn bridge_name(&mut self, line: &ConfLine) -> Result<String, RefusedValue> {
+        let given = text(line)?;
+        let allowed = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+        let name: String = given.chars().map(allowed).take(64).collect();
+        if name != given {
+            let text = format!("the name of the bridge is {name} in Homing");
+            self.notes.push(Note::differs(Some(place_of(line)), &text));
+        }
+        Ok(name)
     }
 
     pub(super) fn of_bridge(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
@@ -41,7 +55,7 @@ impl Translator {
                 return Err("Homing reads the password from a file: write it there, and add password_file to the bridge".to_owned());
             }
             "cleansession" => settings.clean_start = boolean(line)?,
-            "keepalive_interval" => settings.keep_alive = Some(number(&line.value)?),
+            "keepalive_interval" => settings.keep_alive = Some(number::<u16>(&line.value)?.max(1)),
             "round_robin" => settings.round_robin = boolean(line)?,
             "restart_timeout" => settings.backoff = Some(restart_timeout(&line.value)?),
             "local_username" => settings.acl_user = Some(text(line)?),
@@ -49,7 +63,9 @@ impl Translator {
             "bridge_certfile" => settings.certificate = Some(path(line)?),
             "bridge_keyfile" => settings.key = Some(path(line)?),
             "bridge_tls_use_os_certs" => bridge.has_tls |= boolean(line)?,
-            "bridge_session_expiry_interval" => settings.session_expiry = Some(number(&line.value)?),
+            "bridge_session_expiry_interval" => {
+                settings.session_expiry = Some(number::<u32>(&line.value)?.clamp(1, u32::MAX - 1))
+            }
             "bridge_protocol_version" => settings.version = Some(version(&text(line)?)?),
             "try_private" => bridge.try_private = Some(boolean(line)?),
             "notifications" => bridge.notifies = Some(boolean(line)?),
@@ -93,11 +109,21 @@ impl Translator {
     /// Returns the bridges of the result.
     pub(super) fn bridge_settings(&mut self) -> Vec<BridgeSettings> {
         let bridges = std::mem::take(&mut self.bridges);
-        bridges.into_iter().map(|bridge| self.bridge(bridge)).collect()
+        bridges.into_iter().filter_map(|bridge| self.bridge(bridge)).collect()
     }
 
-    fn bridge(&mut self, bridge: ConfBridge) -> BridgeSettings {
+    /// Returns a bridge of the result, unless it would forward nothing.
+    fn bridge(&mut self, bridge: ConfBridge) -> Option<BridgeSettings> {
         let ConfBridge { place, addresses, has_tls, notifies, try_private, mut settings } = bridge;
+        if addresses.is_empty() || settings.topics.is_empty() {
+            self.notes.push(Note::loss(Some(place), "a bridge needs an address and a topic"));
+            return None;
+        }
+        if settings.certificate.is_some() != settings.key.is_some() {
+            let text = "Homing needs both bridge_certfile and bridge_keyfile";
+            self.notes.push(Note::loss(Some(place.clone()), text));
+            (settings.certificate, settings.key) = (None, None);
+        }
         let scheme = if has_tls { "tls" } else { "mqtt" };
         settings.addresses = addresses.iter().map(|address| format!("{scheme}://{address}")).collect();
         settings.bridge_bit = settings.version == Some("3.1.1") && try_private != Some(false);
@@ -109,7 +135,7 @@ impl Translator {
             let text = "Homing publishes no notifications of a bridge";
             self.notes.push(Note::differs(Some(place), text));
         }
-        settings
+        Some(settings)
     }
 }
 
@@ -135,7 +161,16 @@ fn topic(text: &str) -> Result<BridgeTopic, RefusedValue> {
         other => return Err(format!("{other:?} is no direction: out, in or both")),
     };
     let qos: u8 = words.next().map_or(Ok(0), number)?;
+    if qos > 2 {
+        return Err("the QoS must be 0, 1 or 2".to_owned());
+    }
     let (local_prefix, remote_prefix) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    for prefix in [local_prefix, remote_prefix] {
+        let whole = format!("{prefix}{filter}");
+        if prefix.contains(['+', '#']) || TopicFilter::parse(&whole, usize::MAX).is_err() {
+            return Err(format!("{whole:?} is no topic filter"));
+        }
+    }
     Ok(BridgeTopic {
         filter: filter.to_owned(),
         direction: direction.to_owned(),
@@ -150,7 +185,8 @@ fn restart_timeout(text: &str) -> Result<(u32, u32), RefusedValue> {
     let mut words = text.split_whitespace();
     let base = words.next().map_or(Err("has no value".to_owned()), number)?;
     let cap = words.next().map_or(Ok(base), number)?;
-    Ok((base, cap))
+    let (base, cap): (u32, u32) = (base, cap);
+    Ok((base.clamp(1, 86_400), cap.clamp(1, 86_400)))
 }
 
 fn version(text: &str) -> Result<&'static str, RefusedValue> {
