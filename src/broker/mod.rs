@@ -115,7 +115,6 @@ use crate::log::stderr;
 use crate::mqtt::keyed;
 use crate::net::tls::live::LiveTls;
 use crate::service;
-use crate::shard::SharedState;
 use crate::shared::lease::Lease;
 use crate::store::{Store, StoreError};
 use crate::time::Instant;
@@ -126,6 +125,7 @@ use listener_plan::ListenerPlan;
 pub use live_files::check_files;
 use live_listeners::FirstSockets;
 pub use live_listeners::ListenerNews;
+use message::Admission;
 use observer::Observer;
 pub use open_listener::{EntranceRisk, ListenerDirectory, OpenListener};
 use owner_door::OwnerDoor;
@@ -151,16 +151,6 @@ pub struct Broker {
     thread: Option<JoinHandle<()>>,
     failed: Option<oneshot::Receiver<StoreError>>,
     observer: Observer,
-    shared: Arc<SharedState>,
-}
-
-/// What a broker does with clients when it starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FirstAdmission {
-    /// It binds its listeners before all else, and lets clients in.
-    LetIn,
-    /// It has no lease, and clients are shut out, until [`owner_door::OwnerDoor`] says more.
-    ShutOut,
 }
 
 impl Broker {
@@ -177,7 +167,7 @@ impl Broker {
     /// # Errors
     /// As [`Broker::start`]; also if the store cannot be read.
     pub fn start_with(config: Config, store: Option<Box<dyn Store>>) -> Result<Broker, StartError> {
-        Broker::start_as(config, store, FirstAdmission::LetIn)
+        Broker::start_as(config, store, Admission::Open)
     }
 
     /// Starts the broker of a node that owns a cell of a cluster. It recovers its store, and
@@ -187,13 +177,15 @@ impl Broker {
     /// # Errors
     /// As [`Broker::start_with`].
     pub fn start_as_owner(config: Config, store: Box<dyn Store>) -> Result<Broker, StartError> {
-        Broker::start_as(config, Some(store), FirstAdmission::ShutOut)
+        Broker::start_as(config, Some(store), Admission::Shut)
     }
 
+    /// Starts a broker. It binds its listeners before all else if clients may be connected. If not,
+    /// it has no lease either, until [`OwnerDoor`] says more.
     fn start_as(
         config: Config,
         store: Option<Box<dyn Store>>,
-        admission: FirstAdmission,
+        admission: Admission,
     ) -> Result<Broker, StartError> {
         // Before the first table is made. Clients must not know the key.
         keyed::set_key(RandomState::new().build_hasher().finish());
@@ -201,8 +193,8 @@ impl Broker {
         let tls = TlsReload::load(&plan).map_err(StartError::Tls)?;
         let (mut sockets, lease) = (FirstSockets::new(), Lease::default());
         match admission {
-            FirstAdmission::ShutOut => lease.set_until(Instant::ZERO),
-            FirstAdmission::LetIn => {
+            Admission::Shut => lease.set_until(Instant::ZERO),
+            Admission::Open => {
                 for planned in &plan.open {
                     sockets.push(listener::open(&planned.name, &planned.listener, config.network.backlog)?);
                 }
@@ -216,7 +208,7 @@ impl Broker {
             system.block_on(async move {
                 match Supervisor::start(config, plan, sockets, tls, store, lease, fails).await {
                     Ok(mut supervisor) => {
-                        let _ = ready.send(Ok((supervisor.observer(), supervisor.shared())));
+                        let _ = ready.send(Ok(supervisor.observer()));
                         supervisor.serve(requested).await;
                         supervisor.stop().await;
                     }
@@ -226,7 +218,7 @@ impl Broker {
                 }
             });
         })?;
-        let (observer, shared) = started.recv().map_err(|_| StartError::Died)??;
+        let observer: Observer = started.recv().map_err(|_| StartError::Died)??;
         let observer = observer.with_requests(requests.downgrade());
         let listeners = observer.listeners().open();
         let address = |open: &OpenListener| match open.address {
@@ -240,7 +232,6 @@ impl Broker {
             thread: Some(thread),
             failed: Some(failed),
             observer,
-            shared,
         })
     }
 
@@ -258,8 +249,7 @@ impl Broker {
     /// Returns the door for the driver of the ownership of a cell; `None` once the broker stops.
     /// The door may outlive the broker.
     pub fn owner_door(&self) -> Option<OwnerDoor> {
-        let requests = self.requests.as_ref()?.downgrade();
-        Some(OwnerDoor::new(Arc::clone(&self.shared), requests))
+        self.requests.is_some().then(|| OwnerDoor::new(self.observer()))
     }
 
     /// Returns all listeners at the start, in their order. [`Observer::listeners`] has those after

@@ -76,11 +76,6 @@ impl Observer {
         Observer { store, ..self }
     }
 
-    /// Adds the states of the bridges.
-    pub(super) fn with_bridges(self, bridges: Arc<BridgeDirectory>) -> Observer {
-        Observer { bridges, ..self }
-    }
-
     /// Adds the way to the supervisor.
     pub(super) fn with_requests(self, requests: WeakSender<Request>) -> Observer {
         Observer { requests: Some(requests), ..self }
@@ -130,7 +125,10 @@ impl Observer {
     }
 
     /// Sends a request to the supervisor. Returns the reply.
-    async fn request<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Result<T, NoAnswer> {
+    pub(super) async fn request<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<T>) -> Request,
+    ) -> Result<T, NoAnswer> {
         let requests = self.requests.as_ref().and_then(WeakSender::upgrade).ok_or(NoAnswer)?;
         let (reply, result) = oneshot::channel();
         requests.send(request(reply)).await.map_err(|_| NoAnswer)?;

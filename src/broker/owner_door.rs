@@ -12,29 +12,24 @@
 //! by the lease alone, which the ownership has to hear. With `acks = "commit"` the driver never
 //! sets the lease: each promise then waits for an append.
 
+use super::observer::Observer;
 use super::signals::Request;
 use super::start_error::StartError;
-use crate::shard::SharedState;
 use crate::shared::lease::Lease;
-use std::sync::Arc;
-use tokio::sync::mpsc::WeakSender;
-use tokio::sync::oneshot;
 
 /// The door of a running broker. Cheap to clone, and usable on any thread.
-#[derive(Clone, Debug)]
-pub struct OwnerDoor {
-    shared: Arc<SharedState>,
-    requests: WeakSender<Request>,
-}
+#[derive(Clone)]
+pub struct OwnerDoor(Observer);
 
 impl OwnerDoor {
-    pub(super) fn new(shared: Arc<SharedState>, requests: WeakSender<Request>) -> OwnerDoor {
-        OwnerDoor { shared, requests }
+    /// Returns the door of the broker that this view is of.
+    pub(super) fn new(observer: Observer) -> OwnerDoor {
+        OwnerDoor(observer)
     }
 
     /// Returns the lease, which the shards read at each write of a promise.
     pub fn lease(&self) -> &Lease {
-        &self.shared.lease
+        &self.0.shared().lease
     }
 
     /// Opens the listeners that are closed, and lets clients in. Does nothing if the broker stops.
@@ -43,20 +38,14 @@ impl OwnerDoor {
     /// # Errors
     /// The system refuses an address.
     pub async fn let_in(&self) -> Result<(), StartError> {
-        self.ask(Request::LetIn).await.unwrap_or(Ok(()))
+        self.0.request(Request::LetIn).await.unwrap_or(Ok(()))
     }
 
     /// Closes the listeners, and disconnects every client as at a stop: 5.0 clients get DISCONNECT
     /// 0x8B, and no will is published. Returns when every shard has begun it. Does nothing if the
     /// broker stops. Waits for a reload that is under way.
     pub async fn shut_out(&self) {
-        self.ask(Request::ShutOut).await;
-    }
-
-    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Option<T> {
-        let (reply, result) = oneshot::channel();
-        // A strong sender would keep the broker alive.
-        self.requests.upgrade()?.send(request(reply)).await.ok()?;
-        result.await.ok()
+        // Without an answer the broker stops, and shuts its clients out by itself.
+        let _ = self.0.request(Request::ShutOut).await;
     }
 }

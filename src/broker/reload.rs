@@ -4,7 +4,6 @@
 //! which swaps them between two turns. Last come the listeners: their sockets were bound before. No
 //! connection is closed, except those of users, certificates and bans that the files have changed.
 
-use super::bridges::Bridges;
 use super::connect_limits::LiveLimits;
 use super::events::EventLog;
 use super::file_edits::{self, ClientFile, ClientFileContent, FileEdit, FileEdited, NotEdited, WrittenFile};
@@ -176,7 +175,6 @@ pub(super) struct Reload {
     pub(super) tell: Option<ListenerWatcher>,
     /// Are given the configuration that a reload has put in force.
     pub(super) settings_watchers: Vec<SettingsWatcher>,
-    pub(super) bridges: Bridges,
     pub(super) limits: Arc<LiveLimits>,
     pub(super) shared: Arc<SharedState>,
     /// `None` without a store.
@@ -292,7 +290,6 @@ impl Reload {
             self.sources.note(&self.config, loaded);
         }
         let news = self.listeners.put_in_force(&self.config, listeners).await;
-        self.bridges.put_in_force(&self.config);
         self.files.statistics.config.done(reloaded.pending().count());
         let left = WALKS.saturating_sub(clock::now().since(began));
         reloaded.disconnected = wait_for(revocations, left).await;

@@ -6,7 +6,7 @@ use crate::access::meter::{MeteredRate, TrafficRates};
 use crate::config::{self, ByteSize, CertificateUser, ClientCertificates, Config, Listener, Redelivery};
 use crate::login::access_rules::{AccessSettings, RetainSourceCheck};
 use crate::login::acl_files::AclFiles;
-use crate::login::listener_terms::{Comers, ListenerConnections, ListenerTerms, LiveRules, ProtocolVersions};
+use crate::login::listener_terms::{ListenerConnections, ListenerTerms, LiveRules, ProtocolVersions, Served};
 use crate::routing::limit_shares::ShareRules;
 use crate::routing::retained::RetainedLimits;
 use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy, OwnerPolicy};
@@ -145,7 +145,7 @@ fn connect_policy(config: &Config) -> ConnectPolicy {
     }
 }
 
-fn packet_size(size: ByteSize) -> u32 {
+pub(super) fn packet_size(size: ByteSize) -> u32 {
     u32::try_from(size.bytes()).unwrap_or(u32::MAX)
 }
 
@@ -164,7 +164,7 @@ pub(super) fn listener_terms(
         listener.auth.is_some() || listener.password_file.is_some() || listener.anonymous.is_some();
     ListenerTerms {
         connections,
-        comers: Comers::Clients,
+        serves: Served::Clients,
         receive_maximum: None,
         auth: has_auth.then(|| policy_of(config, listener)),
         password_file: listener.password_file.as_ref().map(PathBuf::from),

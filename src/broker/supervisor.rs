@@ -12,7 +12,7 @@ use super::logins::{self, LoginFiles, Logins, PasswordFiles};
 use super::message::{Admission, ConnectPeers, PeerAddresses, StartTimers, Stop};
 use super::observer::Observer;
 use super::rate_limit::EventRates;
-use super::reload::Reload;
+use super::reload::{Reload, SettingsWatcher};
 use super::rule_files::RuleFiles;
 use super::settings::{
     asks_authenticator, broker_limits, partial_limit, retained_limits, settings, share_rules,
@@ -44,7 +44,6 @@ use crate::shard::recovery::placement::RecoveredShard;
 use crate::shard::{PartialShare, Shard, ShardSettings, SharedState};
 use crate::shared::lease::Lease;
 use crate::shared::totals::Totals;
-use crate::store::view::StoreView;
 use crate::store::writer::{Writer, WriterOptions};
 use crate::store::{Store, StoreError};
 use actix::{Actor, Addr};
@@ -75,10 +74,10 @@ pub(super) struct Supervisor {
     expiry: Addr<ExpiryActor>,
     arbiters: Vec<Arbiter>,
     writer: Option<Writer>,
-    view: Option<Arc<StoreView>>,
+    observer: Observer,
+    bridges: Arc<Bridges>,
     reload: Reload,
     statistics: Arc<BrokerStatistics>,
-    shared: Arc<SharedState>,
     log: Arc<EventLog>,
 }
 
@@ -140,14 +139,9 @@ impl Supervisor {
             LiveListeners::start(&config, (plan, sockets), &shards, counted, &limits, tls.servers())?;
         let directory = Arc::clone(listeners.directory());
         let observer =
-            Observer::new(Arc::clone(&statistics), Arc::clone(&shared), directory, &shards, expiry.clone());
-        let mut bridges = Bridges::new(BridgeParts {
-            shards: shards.iter().cloned().map(Addr::recipient).collect(),
-            observer,
-            limits: Arc::clone(&limits),
-            directory: Arc::default(),
-        });
-        bridges.put_in_force(&config);
+            Observer::new(Arc::clone(&statistics), Arc::clone(&shared), directory, &shards, expiry.clone())
+                .with_store(view);
+        let bridges = start_bridges(&config, &shards, observer.clone(), Arc::clone(&limits));
         let files = LiveFiles {
             logins,
             decoys,
@@ -169,28 +163,18 @@ impl Supervisor {
             listeners,
             reading: FileThread::new("homing-files", READ),
             tell: None,
-            settings_watchers: Vec::new(),
-            bridges,
+            settings_watchers: vec![watcher_of(&bridges)],
             limits,
-            shared: Arc::clone(&shared),
+            shared,
             store: writer.as_ref().map(Writer::to_store),
             log: Arc::clone(&log),
         };
-        Ok(Supervisor { shards, expiry, arbiters, writer, view, reload, statistics, shared, log })
+        Ok(Supervisor { shards, expiry, arbiters, writer, observer, bridges, reload, statistics, log })
     }
 
     /// Returns the view of this broker for its operators.
     pub(super) fn observer(&self) -> Observer {
-        let listeners = Arc::clone(self.reload.listeners.directory());
-        let (statistics, shared) = (Arc::clone(&self.statistics), Arc::clone(&self.shared));
-        Observer::new(statistics, shared, listeners, &self.shards, self.expiry.clone())
-            .with_store(self.view.clone())
-            .with_bridges(Arc::clone(self.reload.bridges.directory()))
-    }
-
-    /// Returns the state that all shards share.
-    pub(super) fn shared(&self) -> Arc<SharedState> {
-        Arc::clone(&self.shared)
+        self.observer.clone()
     }
 
     /// Opens the listeners that are closed, and lets clients in. Errors: the system refuses an
@@ -289,7 +273,7 @@ impl Supervisor {
     /// together.
     pub(super) async fn stop(mut self) {
         self.reload.listeners.stop();
-        self.reload.bridges.stop();
+        self.bridges.stop();
         // A new address for each message: an address that has met a full mailbox would send later
         // than now.
         let stopping: Vec<_> = self.shards.iter().map(|shard| shard.clone().send(Stop)).collect();
@@ -361,6 +345,25 @@ fn watch(pulses: &Pulses, shards: &[Addr<ShardActor>], expiry: &Addr<ExpiryActor
         pulses.watch_once("homing-store", ThreadWork::Stores, move |pulse| commits.ask_committing(pulse));
         pulses.watch_once("homing-read", ThreadWork::Stores, move |pulse| reads.ask_reading(pulse));
     }
+}
+
+/// Begins the bridges of the configuration.
+fn start_bridges(
+    config: &Config,
+    shards: &[Addr<ShardActor>],
+    observer: Observer,
+    limits: Arc<LiveLimits>,
+) -> Arc<Bridges> {
+    let shards = shards.iter().cloned().map(Addr::recipient).collect();
+    let bridges = Arc::new(Bridges::new(BridgeParts { shards, observer, limits }));
+    bridges.put_in_force(config);
+    bridges
+}
+
+/// Returns what gives the bridges the configuration of each reload.
+fn watcher_of(bridges: &Arc<Bridges>) -> SettingsWatcher {
+    let bridges = Arc::clone(bridges);
+    Box::new(move |config| bridges.put_in_force(config))
 }
 
 /// Starts a thread with an event loop of its own.

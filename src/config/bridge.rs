@@ -4,6 +4,7 @@
 use super::listener::{NAME, fields};
 use super::problem::Problem;
 use super::rule::{ValueRule, ValueType, days, millis, seconds};
+use super::service_url::host_and_port;
 use super::table_list::{ListedTable, Problems, TableList};
 use super::value::{self, Field, named_fields};
 use crate::bridge::rules::{Direction, RetainedAtStart, TopicRule};
@@ -148,23 +149,7 @@ impl BridgeAddress {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix("mqtt://")?),
         };
-        let (host, port) = match rest.strip_prefix('[') {
-            Some(rest) => {
-                let (host, port) = rest.split_once(']')?;
-                host.parse::<std::net::Ipv6Addr>().ok()?;
-                (host, port)
-            }
-            None => {
-                let (host, port) = rest.split_at(rest.find(':').unwrap_or(rest.len()));
-                let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-                (!host.is_empty() && host.bytes().all(is_name)).then_some((host, port))?
-            }
-        };
-        let port = match port {
-            "" if is_tls => 8883,
-            "" => 1883,
-            port => port.strip_prefix(':')?.parse().ok().filter(|port| *port != 0)?,
-        };
+        let (host, port) = host_and_port(rest, if is_tls { 8883 } else { 1883 })?;
         Some(BridgeAddress { is_tls, host: host.into(), port })
     }
 }
@@ -210,6 +195,21 @@ impl Bridge {
     /// Returns the client identifier at the other broker.
     pub fn client_id_there(&self) -> String {
         self.client_id.clone().unwrap_or_else(|| format!("homing-{}", self.label()))
+    }
+
+    /// Returns the version of MQTT.
+    pub fn version(&self) -> BridgeVersion {
+        self.version.unwrap_or_default()
+    }
+
+    /// Returns true if each connection begins a new session at the other broker.
+    pub fn is_clean(&self) -> bool {
+        self.clean_start.unwrap_or(false)
+    }
+
+    /// Returns the most messages that the other broker has not acknowledged.
+    pub fn most_in_flight(&self) -> u16 {
+        self.in_flight.unwrap_or(100)
     }
 
     /// Returns the Keep Alive in seconds.

@@ -35,23 +35,7 @@ impl ServiceUrl {
             return None;
         }
         let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-        let (host, port) = match authority.strip_prefix('[') {
-            Some(rest) => {
-                let (host, port) = rest.split_once(']')?;
-                host.parse::<std::net::Ipv6Addr>().ok()?;
-                (host, port)
-            }
-            None => {
-                let (host, port) = authority.split_at(authority.find(':').unwrap_or(authority.len()));
-                let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-                (!host.is_empty() && host.bytes().all(is_name)).then_some((host, port))?
-            }
-        };
-        let port = match port {
-            "" if is_tls => 443,
-            "" => 80,
-            port => port.strip_prefix(':')?.parse().ok().filter(|port| *port != 0)?,
-        };
+        let (host, port) = host_and_port(authority, if is_tls { 443 } else { 80 })?;
         let target = if target.starts_with('/') { target.into() } else { format!("/{target}").into() };
         Some(ServiceUrl { is_tls, host: host.into(), port, authority: authority.into(), target })
     }
@@ -69,6 +53,27 @@ impl fmt::Display for ServiceUrl {
         let path = self.target.split('?').next().unwrap_or_default();
         write!(f, "{scheme}://{}{path}", self.authority)
     }
+}
+
+/// Reads `HOST[:PORT]`. The host is a name or an address; an IPv6 address loses its brackets.
+pub(super) fn host_and_port(authority: &str, default_port: u16) -> Option<(&str, u16)> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']')?;
+            host.parse::<std::net::Ipv6Addr>().ok()?;
+            (host, port)
+        }
+        None => {
+            let (host, port) = authority.split_at(authority.find(':').unwrap_or(authority.len()));
+            let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            (!host.is_empty() && host.bytes().all(is_name)).then_some((host, port))?
+        }
+    };
+    let port = match port {
+        "" => default_port,
+        port => port.strip_prefix(':')?.parse().ok().filter(|port| *port != 0)?,
+    };
+    Some((host, port))
 }
 
 /// Returns true if a value is such an address.

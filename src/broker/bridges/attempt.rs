@@ -1,14 +1,14 @@
 //! One attempt of a bridge: from the address to the end of the connection.
 
-use super::OwnLimits;
 use super::dial::{self, DialError, Secrets, Stream};
+use super::parts::OwnLimits;
 use super::pump::Pump;
 use super::session::{SessionHere, stale};
 use super::status::BridgeReport;
 use super::task::Ending;
 use crate::bridge::BridgeState;
 use crate::bridge::deadlines::Patience;
-use crate::bridge::hello::{Hello, RefusedThere, TermsThere};
+use crate::bridge::hello::{Hello, RefusedThere, TermsThere, before_renaming};
 use crate::bridge::link::{Link, LinkEnd, LinkTerms, Output};
 use crate::bridge::rules::TopicRules;
 use crate::clock;
@@ -149,19 +149,15 @@ impl Attempt<'_> {
             // A session that begins here numbers its messages anew. The other broker may remember
             // QoS 2 identifiers of an earlier session, and would take new messages for repetitions.
             let begins_anew = is_fresh && self.rules.highest_qos_out() == QoS::ExactlyOnce;
-            if begins_anew && !version.is_v5() && !self.is_clean() {
+            if begins_anew && !version.is_v5() && !self.bridge.is_clean() {
                 // In 3.1.1 a clean session ends with its connection, so it takes one of its own.
                 let Accepted { mut stream, .. } = self.hello(address, version, true, &secrets).await?;
                 say_goodbye(&mut stream, version).await?;
             }
-            let clean = self.is_clean() || begins_anew && version.is_v5();
+            let clean = self.bridge.is_clean() || begins_anew && version.is_v5();
             self.hello(address, version, clean, &secrets).await
         };
         tokio::time::timeout(self.bridge.patience(), whole).await.unwrap_or(Err(AttemptEnd::Late))
-    }
-
-    fn is_clean(&self) -> bool {
-        self.bridge.clean_start.unwrap_or(false)
     }
 
     /// Connects, and sends CONNECT.
@@ -176,7 +172,6 @@ impl Attempt<'_> {
         let (mut stream, peer) = dial::connect(self.bridge, address, secrets, patience).await?;
         self.report.enter(clock::now(), BridgeState::AwaitingConnack);
         let client_id = self.bridge.client_id_there();
-        let growth = u32::try_from(self.rules.growth_in() + 3).unwrap_or(u32::MAX);
         let mut out = Vec::new();
         Hello {
             version,
@@ -185,7 +180,7 @@ impl Attempt<'_> {
             keep_alive: self.bridge.keep_alive_secs(),
             session_expiry: self.bridge.session_expiry_secs(),
             receive_maximum: self.own.receive_maximum,
-            packet_size: self.own.packet_size.saturating_sub(growth).max(1_024),
+            packet_size: before_renaming(self.own.packet_size, self.rules.growth_in()).max(1_024),
             user: self.bridge.user.as_deref(),
             password: secrets.password.as_ref().map(|password| password.as_slice()),
             bridge_bit: self.bridge.bridge_bit.unwrap_or(false),
@@ -203,7 +198,7 @@ impl Attempt<'_> {
         let Accepted { stream, peer, terms, rest } = accepted;
         let lost = if terms.session_present { SessionThere::Kept } else { SessionThere::Lost };
         let session = self.session.prepare(lost).await?;
-        if !terms.session_present && !self.is_clean() && session.in_flight + session.forgotten > 0 {
+        if !terms.session_present && !self.bridge.is_clean() && session.in_flight + session.forgotten > 0 {
             self.report.change(|facts| facts.sessions_lost += 1);
             warn!(event = "bridge.session_lost", bridge = self.bridge.label(), address = %peer, in_flight = session.in_flight, received = session.forgotten, "the other broker has lost the session: messages that it did not acknowledge are sent as new ones, so QoS 2 messages may come twice");
         }

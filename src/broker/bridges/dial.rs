@@ -1,7 +1,8 @@
 //! The name, the socket and TLS of another broker.
 
+use crate::auth::file_error::FileError;
 use crate::config::{Bridge, BridgeAddress};
-use crate::file_thread::{self, FileThread, NotRead};
+use crate::file_thread::{FileThread, NotRead};
 use crate::net::tls::client::client_config;
 use crate::net::tls::config_error::TlsConfigError;
 use crate::net::tls::settings::CertificateFiles;
@@ -29,10 +30,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 pub(super) enum DialError {
     #[error("{0}")]
     Files(#[from] NotRead),
-    #[error("password_file {0}: {1}")]
-    Password(PathBuf, io::Error),
-    #[error("password_file {0} has more than 64 KiB")]
-    LongPassword(PathBuf),
+    #[error("password_file {0}")]
+    Password(#[from] FileError),
     #[error("{0}")]
     Tls(#[from] TlsConfigError),
     #[error("the name cannot be resolved: {0}")]
@@ -82,11 +81,9 @@ pub(super) async fn read_files(
 }
 
 fn read_password(file: &Path) -> Result<Zeroizing<Vec<u8>>, DialError> {
-    let _opened = file_thread::opens(file);
-    let mut password =
-        Zeroizing::new(std::fs::read(file).map_err(|error| DialError::Password(file.to_owned(), error))?);
+    let mut password = Zeroizing::new(FileError::read(file)?);
     if password.len() > PASSWORD {
-        return Err(DialError::LongPassword(file.to_owned()));
+        return Err(FileError::whole(file, "a password has at most 64 KiB").into());
     }
     for end in [b'\n', b'\r'] {
         if password.last() == Some(&end) {

@@ -12,28 +12,27 @@
 //! | `dial` | the name, the socket and TLS of the other broker |
 //! | `session` | the connection to the shard, and what the session needs before |
 //! | `attempt` | one attempt, from the address to the end of the connection |
+//! | `parts` | what the broker gives its bridges |
 //! | `pump` | the bytes between the two sockets |
 //! | `task` | the attempts of one bridge, and the waits between them |
 //! | `status` | the state of a bridge for operators |
 
 mod attempt;
 mod dial;
+mod parts;
 mod pump;
 mod session;
 pub mod status;
 mod task;
 
-use super::connect_limits::LiveLimits;
-use super::message::Adopt;
-use super::observer::Observer;
 use crate::config::{Bridge, Config};
 use crate::scheduling;
-use actix::Recipient;
-use status::BridgeDirectory;
+pub(super) use parts::BridgeParts;
+use parts::OwnLimits;
 use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use task::{BridgeTask, Ending};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -51,36 +50,6 @@ const RESOLVERS: usize = 16;
 /// Time for bridges that end to say so to both sides.
 const END: Duration = Duration::from_secs(3);
 
-/// The limits of this broker that bridges tell others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OwnLimits {
-    receive_maximum: u16,
-    packet_size: u32,
-    in_flight: u16,
-}
-
-impl OwnLimits {
-    fn of(config: &Config) -> OwnLimits {
-        let limits = &config.limits;
-        OwnLimits {
-            receive_maximum: limits.receive_maximum,
-            packet_size: u32::try_from(limits.packet_size.bytes()).unwrap_or(u32::MAX),
-            in_flight: limits.in_flight,
-        }
-    }
-}
-
-/// The parts of the broker that bridges need.
-#[derive(Clone)]
-pub(super) struct BridgeParts {
-    /// The shards, by number.
-    pub(super) shards: Vec<Recipient<Adopt>>,
-    pub(super) observer: Observer,
-    /// The bounds of new connections.
-    pub(super) limits: Arc<LiveLimits>,
-    pub(super) directory: Arc<BridgeDirectory>,
-}
-
 /// The bridges of the configuration in force.
 struct Wanted {
     bridges: Vec<Bridge>,
@@ -91,38 +60,38 @@ struct Wanted {
 pub(super) struct Bridges {
     parts: BridgeParts,
     /// `None` until there is a bridge. The thread ends when this sender is dropped.
-    thread: Option<UnboundedSender<Wanted>>,
+    thread: Mutex<Option<UnboundedSender<Wanted>>>,
 }
 
 impl Bridges {
     pub(super) fn new(parts: BridgeParts) -> Bridges {
-        Bridges { parts, thread: None }
+        Bridges { parts, thread: Mutex::default() }
     }
 
     /// Begins the bridges of a configuration that are new, and ends or changes the others. If the
     /// system refuses the thread, there are no bridges until the next reload.
-    pub(super) fn put_in_force(&mut self, config: &Config) {
-        if self.thread.is_none() && !config.bridges.is_empty() {
+    pub(super) fn put_in_force(&self, config: &Config) {
+        let mut thread = self.thread();
+        if thread.is_none() && !config.bridges.is_empty() {
             match start(self.parts.clone()) {
-                Ok(thread) => self.thread = Some(thread),
+                Ok(started) => *thread = Some(started),
                 Err(error) => {
                     error!(event = "bridge.no_thread", %error, "no bridge runs: the system refuses their thread; a reload tries again");
                 }
             }
         }
-        if let Some(thread) = &self.thread {
+        if let Some(thread) = &*thread {
             let _ = thread.send(Wanted { bridges: config.bridges.clone(), own: OwnLimits::of(config) });
         }
     }
 
-    /// Returns the states of the bridges.
-    pub(super) fn directory(&self) -> &Arc<BridgeDirectory> {
-        &self.parts.directory
+    /// Ends all bridges. They say so to both sides meanwhile.
+    pub(super) fn stop(&self) {
+        *self.thread() = None;
     }
 
-    /// Ends all bridges. They say so to both sides meanwhile.
-    pub(super) fn stop(&mut self) {
-        self.thread = None;
+    fn thread(&self) -> MutexGuard<'_, Option<UnboundedSender<Wanted>>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -170,7 +139,7 @@ async fn run(parts: BridgeParts, mut wanted: UnboundedReceiver<Wanted>) {
         });
         join(ended).await;
         own = Some(new.own);
-        parts.directory.keep(|name| is_named(name));
+        parts.observer.bridges().keep(|name| is_named(name));
         for bridge in new.bridges {
             let name = bridge.label().to_owned();
             running.entry(name).or_insert_with(|| begin(&parts, bridge, new.own));

@@ -89,8 +89,8 @@ impl Pump {
 
     /// Waits until a socket has or takes bytes, or a deadline comes.
     async fn step(&mut self, ends: &mut watch::Receiver<Ending>) -> Result<(), AttemptEnd> {
-        let wait = self.link.deadline().since(clock::now());
         let deadline = self.link.deadline();
+        let wait = deadline.since(clock::now());
         let (mut read_here, mut write_here) = self.here.split();
         let Output { here: for_here, there: for_there } = &mut self.out;
         tokio::select! {

@@ -1,10 +1,9 @@
 //! The connection of a bridge to the shard of its session.
 
-use super::BridgeParts;
-use super::OwnLimits;
 use super::attempt::AttemptEnd;
+use super::parts::{BridgeParts, OwnLimits};
 use crate::access::grant::SessionRules;
-use crate::bridge::CLIENT_ID_PREFIX;
+use crate::bridge;
 use crate::bridge::hello::{HelloHere, TermsThere};
 use crate::bridge::link::put_filters_here;
 use crate::bridge::rules::TopicRules;
@@ -13,7 +12,7 @@ use crate::broker::message::Adopt;
 use crate::clock;
 use crate::config::Bridge;
 use crate::login::arrival::Arrival;
-use crate::login::listener_terms::{Comers, ListenerConnections, ListenerTerms};
+use crate::login::listener_terms::{ListenerConnections, ListenerTerms, Served};
 use crate::mqtt::codec::{Decoded, decode, encode};
 use crate::mqtt::packet::{Disconnect, Packet, ProtocolVersion, QoS, ReasonCode};
 use crate::operators::bridge_command::{BridgeSession, PrepareBridge, SessionThere};
@@ -58,11 +57,11 @@ impl SessionHere {
         let user = bridge.acl_user.clone().unwrap_or_else(|| format!("bridge:{}", bridge.label()));
         SessionHere {
             parts,
-            client_id: format!("{CLIENT_ID_PREFIX}{}", bridge.label()),
+            client_id: bridge::client_id(bridge.label()),
             user: user.into(),
             rules: bridge.acl_user.is_none().then_some(SessionRules::Superuser),
             session_expiry: bridge.session_expiry_secs(),
-            in_flight: bridge.in_flight.unwrap_or(100).min(own.in_flight),
+            in_flight: bridge.most_in_flight().min(own.in_flight),
             connections: Arc::new(ListenerConnections::new(format!("bridge {}", bridge.label()))),
         }
     }
@@ -171,7 +170,7 @@ impl SessionHere {
     fn terms(&self, version: ProtocolVersion) -> Arc<ListenerTerms> {
         Arc::new(ListenerTerms {
             connections: Arc::clone(&self.connections),
-            comers: Comers::Bridge(self.rules.clone()),
+            serves: Served::Bridge(self.rules.clone()),
             receive_maximum: (!version.is_v5()).then_some(u16::MAX),
             auth: Some(AuthPolicy { anonymous: Anonymous::Never, methods: Vec::new() }),
             keep_alive_maximum: Some(0),

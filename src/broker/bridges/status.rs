@@ -1,7 +1,7 @@
 //! The state of the bridges, for operators.
 
 use crate::bridge::link::LinkCounts;
-use crate::bridge::{BridgeState, CLIENT_ID_PREFIX};
+use crate::bridge::{self, BridgeState};
 use crate::mqtt::packet::ProtocolVersion;
 use crate::time::Instant;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,7 @@ pub struct BridgeFacts {
 impl BridgeFacts {
     /// Returns the client identifier of the session.
     pub fn client_id(&self) -> String {
-        format!("{CLIENT_ID_PREFIX}{}", self.name)
+        bridge::client_id(&self.name)
     }
 }
 

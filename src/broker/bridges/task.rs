@@ -1,9 +1,9 @@
 //! The attempts of one bridge, and the waits between them.
 
 use super::attempt::{Attempt, AttemptEnd};
+use super::parts::{BridgeParts, OwnLimits};
 use super::session::SessionHere;
 use super::status::BridgeReport;
-use super::{BridgeParts, OwnLimits};
 use crate::auth::random::random;
 use crate::bridge::BridgeState;
 use crate::bridge::backoff::Backoff;
@@ -14,6 +14,7 @@ use crate::config::{Balance, Bridge, BridgeVersion};
 use crate::file_thread::FileThread;
 use crate::mqtt::packet::ProtocolVersion;
 use crate::operators::bridge_command::SessionThere;
+use crate::time::millis;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -51,7 +52,7 @@ impl BridgeTask {
         ends: watch::Receiver<Ending>,
     ) -> BridgeTask {
         BridgeTask {
-            report: parts.directory.report_of(bridge.label(), clock::now()),
+            report: parts.observer.bridges().report_of(bridge.label(), clock::now()),
             rules: Arc::new(TopicRules::new(bridge.rules())),
             session: SessionHere::new(parts, &bridge, own),
             files: FileThread::new("homing-bridge-f", READ),
@@ -81,7 +82,7 @@ impl BridgeTask {
         let mut backoff = Backoff::new(first, most);
         let mut is_fresh = None;
         let mut turn = 0_usize;
-        let mut version = self.bridge.version.unwrap_or_default().first();
+        let mut version = self.bridge.version().first();
         let attempt = Attempt {
             bridge: &self.bridge,
             own: self.own,
@@ -115,7 +116,7 @@ impl BridgeTask {
             } else {
                 turn += 1;
             }
-            let is_auto = self.bridge.version.unwrap_or_default() == BridgeVersion::Auto;
+            let is_auto = self.bridge.version() == BridgeVersion::Auto;
             if is_auto && attempt.may_speak_less(&end, version) {
                 info!(event = "bridge.version_lowered", bridge = self.bridge.label(), %address, "the other broker does not accept MQTT 5.0, so the bridge speaks 3.1.1: {end}");
                 (version, turn) = (ProtocolVersion::V3_1_1, turn.saturating_sub(1));
@@ -123,7 +124,7 @@ impl BridgeTask {
             }
             if !was_established {
                 // The other broker may be a newer one when it is back.
-                version = self.bridge.version.unwrap_or_default().first();
+                version = self.bridge.version().first();
             }
             self.wait(&end, &mut backoff).await;
         }
@@ -145,7 +146,7 @@ impl BridgeTask {
             facts.unacknowledged = 0;
             facts.address.clone()
         });
-        let next_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let next_ms = millis(wait);
         warn!(
             event = "bridge.not_connected",
             bridge = self.bridge.label(),

@@ -154,6 +154,12 @@ impl TermsThere {
     }
 }
 
+/// Returns the size of the largest packet that still fits `largest` when its topic has grown by
+/// `growth` bytes. Remaining Length may take up to three bytes more.
+pub fn before_renaming(largest: u32, growth: usize) -> u32 {
+    largest.saturating_sub(u32::try_from(growth + 3).unwrap_or(u32::MAX))
+}
+
 /// The CONNECT of a bridge to its shard: always 5.0, so that nothing is sent again on a live
 /// connection.
 #[derive(Clone, Copy, Debug)]
@@ -177,9 +183,7 @@ impl HelloHere<'_> {
     /// # Errors
     /// The client identifier is longer than the protocol allows.
     pub fn put(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
-        // Remaining Length may take up to three bytes more.
-        let growth = u32::try_from(self.growth + 3).unwrap_or(u32::MAX);
-        let largest = self.there.packet_size.map(|largest| largest.saturating_sub(growth).max(64));
+        let largest = self.there.packet_size.map(|largest| before_renaming(largest, self.growth).max(64));
         let connect = Connect {
             version: ProtocolVersion::V5,
             clean_start: false,

@@ -35,6 +35,11 @@ use crate::named_enum::named_enum;
 /// The beginning of the client identifiers of bridges. No client may use it.
 pub const CLIENT_ID_PREFIX: &str = "$bridge/";
 
+/// Returns the client identifier of the bridge with this name.
+pub fn client_id(name: &str) -> String {
+    format!("{CLIENT_ID_PREFIX}{name}")
+}
+
 named_enum! {
     /// The state of a bridge.
     pub enum BridgeState {

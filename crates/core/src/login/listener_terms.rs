@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub struct ListenerTerms {
     /// The count of the connections.
     pub connections: Arc<ListenerConnections>,
-    /// Those who come by the listener.
-    pub comers: Comers,
+    /// Whom the listener serves.
+    pub serves: Served,
     /// The most unfinished messages that a client may send.
     pub receive_maximum: Option<u16>,
     /// The rules about the clients that may enter.
@@ -51,14 +51,13 @@ pub struct ListenerTerms {
     pub rules: Arc<LiveRules>,
 }
 
-/// Those who come by a listener.
+/// Whom a listener serves: clients, or a bridge of this broker.
 #[derive(Clone, Debug, Default)]
-pub enum Comers {
-    /// Clients. None of them may use the client identifier of a bridge.
+pub enum Served {
+    /// Clients. A client may not have the client identifier of a bridge.
     #[default]
     Clients,
-    /// A bridge of the broker itself, whose client identifier is that of a bridge. With the rules
-    /// of its session alone; `None` if the ACL file counts.
+    /// One bridge, with the rules of its session alone; `None` if the ACL file counts.
     Bridge(Option<SessionRules>),
 }
 
@@ -100,19 +99,18 @@ impl ListenerTerms {
 
     /// Returns the rules of a session alone that its client gets without a login.
     pub(crate) fn own_rules(&self) -> Option<SessionRules> {
-        match &self.comers {
-            Comers::Clients => None,
-            Comers::Bridge(rules) => rules.clone(),
+        match &self.serves {
+            Served::Clients => None,
+            Served::Bridge(rules) => rules.clone(),
         }
     }
 
-    /// Checks that a client identifier is one of a bridge if a bridge comes, and none if a client
-    /// comes.
+    /// Checks that bridges alone have a client identifier that begins with `$bridge/`.
     ///
     /// # Errors
     /// The refusal.
-    pub(crate) fn check_prefix(&self, client_id: &str) -> Result<(), ConnectRefusal> {
-        let is_bridge = matches!(self.comers, Comers::Bridge(_));
+    pub(crate) fn check_bridge_prefix(&self, client_id: &str) -> Result<(), ConnectRefusal> {
+        let is_bridge = matches!(self.serves, Served::Bridge(_));
         if client_id.starts_with(bridge::CLIENT_ID_PREFIX) == is_bridge {
             return Ok(());
         }

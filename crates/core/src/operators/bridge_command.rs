@@ -51,16 +51,14 @@ impl Command for PrepareBridge {
             SessionThere::Kept => 0,
             SessionThere::Lost => shard.forget_incoming(id),
         };
-        let entry = shard.view().session(id);
-        let outcome = BridgeSession {
-            exists: entry.is_some(),
-            filters: entry.map_or_else(Vec::new, |entry| {
-                entry.session.subscriptions.iter().map(str::to_owned).collect()
-            }),
+        let outcome = shard.view().session(id).map(|entry| BridgeSession {
+            exists: true,
+            filters: entry.session.subscriptions.iter().map(str::to_owned).collect(),
             forgotten,
-            queued: entry.map_or(0, |entry| entry.session.sender.queue.len()),
-            in_flight: entry.map_or(0, |entry| entry.session.sender.window.len()),
-        };
+            queued: entry.session.sender.queue.len(),
+            in_flight: entry.session.sender.window.len(),
+        });
+        let outcome = outcome.unwrap_or_default();
         CarriedOut { outcome, commit: if forgotten > 0 { shard.commit() } else { None } }
     }
 }

@@ -141,7 +141,7 @@ const EXCHANGE_TIMEOUT: ConnectRefusal = ConnectRefusal::new(
     "the exchange of AUTH packets was not complete within network.connect_timeout",
 );
 
-/// What became of a connection that was silent or took no bytes until its deadline.
+/// The outcome for a connection that was silent or took no bytes until its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleConnection {
     /// Bytes came in the meantime, or the deadline had moved.

@@ -1,0 +1,38 @@
+//! What the broker gives its bridges.
+
+use crate::broker::connect_limits::LiveLimits;
+use crate::broker::message::Adopt;
+use crate::broker::observer::Observer;
+use crate::broker::settings::packet_size;
+use crate::config::Config;
+use actix::Recipient;
+use std::sync::Arc;
+
+/// The limits of this broker that bridges tell others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OwnLimits {
+    pub(super) receive_maximum: u16,
+    pub(super) packet_size: u32,
+    pub(super) in_flight: u16,
+}
+
+impl OwnLimits {
+    pub(super) fn of(config: &Config) -> OwnLimits {
+        let limits = &config.limits;
+        OwnLimits {
+            receive_maximum: limits.receive_maximum,
+            packet_size: packet_size(limits.packet_size),
+            in_flight: limits.in_flight,
+        }
+    }
+}
+
+/// The parts of the broker that bridges need.
+#[derive(Clone)]
+pub(in crate::broker) struct BridgeParts {
+    /// The shards, by number.
+    pub(in crate::broker) shards: Vec<Recipient<Adopt>>,
+    pub(in crate::broker) observer: Observer,
+    /// The bounds of new connections.
+    pub(in crate::broker) limits: Arc<LiveLimits>,
+}
