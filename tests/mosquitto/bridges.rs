@@ -3,13 +3,13 @@
 
 use crate::broker::Mosquitto;
 use crate::kit::Pki;
-use crate::support::process::{Process, homing_serve};
+use crate::support::process::Process;
 use crate::support::{Connect, Kind, Message, Publish, RawClient, V5, V311, Version, until};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// Rules for each direction.
@@ -18,8 +18,8 @@ const TOPICS: &str = "\
     [[bridges.topics]]\ndirection = \"in\"\nfilter = \"orders/#\"\nqos = 2\nremote_prefix = \"plant-7/\"\n\
     [[bridges.topics]]\ndirection = \"both\"\nfilter = \"alarms/#\"\nqos = 1\n";
 
-/// A broker with a bridge. It keeps its configuration and its store over its ends.
-struct Near {
+/// A Homing that keeps its configuration, its address and its store over its ends.
+struct Broker {
     _directory: tempfile::TempDir,
     file: PathBuf,
     data: PathBuf,
@@ -27,18 +27,18 @@ struct Near {
     process: Option<Process>,
 }
 
-impl Near {
+impl Broker {
     /// Starts a broker with a bridge to `far`, and waits until the bridge is connected.
-    fn bridged(far: SocketAddr, keys: &str, topics: &str) -> Near {
-        let mut near = Near::started(&bridge(&format!("mqtt://{far}"), keys, topics));
+    fn bridged(far: SocketAddr, keys: &str, topics: &str) -> Broker {
+        let mut near = Broker::started(&bridge(&format!("mqtt://{far}"), keys, topics));
         near.says("bridge.established");
         near
     }
 
-    fn started(configuration: &str) -> Near {
+    fn started(configuration: &str) -> Broker {
         let directory = tempfile::tempdir().expect("a directory");
         let (file, data) = (directory.path().join("homing.toml"), directory.path().join("data"));
-        let mut near = Near { _directory: directory, file, data, address: None, process: None };
+        let mut near = Broker { _directory: directory, file, data, address: None, process: None };
         near.configure(configuration);
         near.start();
         near
@@ -98,7 +98,7 @@ fn take(client: &mut RawClient, count: usize) -> Vec<(String, String)> {
 fn messages_pass_and_are_renamed(keys: &str, version: Version) {
     let directory = tempfile::tempdir().expect("a directory");
     let far = Mosquitto::start(directory.path(), "allow_anonymous true\n");
-    let near = Near::bridged(far.address, keys, TOPICS);
+    let near = Broker::bridged(far.address, keys, TOPICS);
     let filters = [("#", 2)];
     let (mut at_near, mut at_far) = (
         subscriber(near.address(), version, "reader", &filters),
@@ -144,7 +144,7 @@ fn messages_pass_to_a_mosquitto_and_back_by_3_1_1_with_its_bridge_bit() {
 fn a_client_may_not_take_the_session_of_a_bridge() {
     let directory = tempfile::tempdir().expect("a directory");
     let far = Mosquitto::start(directory.path(), "allow_anonymous true\n");
-    let near = Near::bridged(far.address, "", TOPICS);
+    let near = Broker::bridged(far.address, "", TOPICS);
     for (version, refused) in [(V5, 0x85), (V311, 2)] {
         let mut client = RawClient::open(near.address(), version);
         client.send(&Connect::new(version, "$bridge/far").encode());
@@ -160,7 +160,7 @@ fn a_client_may_not_take_the_session_of_a_bridge() {
 fn a_reload_begins_and_ends_a_bridge_and_what_waits_stays() {
     let directory = tempfile::tempdir().expect("a directory");
     let far = Mosquitto::start(directory.path(), "allow_anonymous true\n");
-    let mut near = Near::bridged(far.address, "", TOPICS);
+    let mut near = Broker::bridged(far.address, "", TOPICS);
     near.configure("");
     near.process().signal(Signal::HUP);
     near.says("bridge.removed");
@@ -196,7 +196,7 @@ fn a_bridge_by_tls_shows_its_certificate_and_looks_at_that_of_the_other_broker()
         format!("ca = \"{ca}\"\ncertificate = \"{certificate}\"\nkey = \"{key}\"\n{server_name}")
     };
     let address = format!("tls://localhost:{port}");
-    let mut near = Near::started(&bridge(&address, &keys(&other.text_path("ca.pem"), ""), TOPICS));
+    let mut near = Broker::started(&bridge(&address, &keys(&other.text_path("ca.pem"), ""), TOPICS));
     let line = near.says("bridge.not_connected");
     assert!(line.contains("the TLS handshake failed: invalid peer certificate: UnknownIssuer"), "{line}");
     let wrong = "server_name = \"elsewhere.example\"\n";
@@ -242,7 +242,7 @@ fn a_broker_that_breaks_the_protocol_is_left_for_the_reason_and_no_client_is_tou
         open
     });
     let keys = "version = \"5.0\"\nconnect_timeout = \"300ms\"\n";
-    let mut near = Near::started(&bridge(&format!("mqtt://{far}"), keys, TOPICS));
+    let mut near = Broker::started(&bridge(&format!("mqtt://{far}"), keys, TOPICS));
     let mut client = RawClient::connect(near.address(), &Connect::new(V5, "client"));
     client.subscribe(&[("t", 1)]);
     for (_, reason) in cases {
@@ -326,28 +326,6 @@ fn an_imported_bridge_brings_what_the_bridge_of_mosquitto_brought() {
     assert_eq!(exchanged(near, far.address), before);
 }
 
-/// A second Homing, which keeps its address and its store over its ends.
-struct Far {
-    data: PathBuf,
-    address: SocketAddr,
-    process: Process,
-}
-
-impl Far {
-    fn start(directory: &Path) -> Far {
-        let data = directory.join("data");
-        let (process, address) = Process::serve(homing_serve().arg("--data-dir").arg(&data));
-        Far { data, address, process }
-    }
-
-    fn restart(&mut self) {
-        let mut serve = Command::new(env!("CARGO_BIN_EXE_homing"));
-        serve.env("HOMING_ADMIN__ADDRESSES", "off");
-        serve.args(["serve", "--listen", &self.address.to_string()]).arg("--data-dir").arg(&self.data);
-        self.process = Process::serve(&mut serve).0;
-    }
-}
-
 /// Messages that one side gets between two kills, each with its number.
 const BATCH: usize = 200;
 
@@ -375,32 +353,31 @@ fn numbers(client: &mut RawClient, all: usize) -> Vec<usize> {
 #[test]
 fn what_either_side_acknowledged_arrives_once_and_in_order_though_both_are_killed() {
     let rounds: usize = std::env::var("BRIDGE_ROUNDS").map_or(3, |rounds| rounds.parse().expect("a number"));
-    let directory = tempfile::tempdir().expect("a directory");
-    let mut far = Far::start(directory.path());
+    let mut far = Broker::started("");
     let topics = "[[bridges.topics]]\ndirection = \"out\"\nfilter = \"up\"\nqos = 2\n\
                   [[bridges.topics]]\ndirection = \"in\"\nfilter = \"down\"\nqos = 2\n";
-    let mut near = Near::bridged(far.address, "", topics);
-    drop(subscriber(far.address, V5, "reader", &[("up", 2)]));
+    let mut near = Broker::bridged(far.address(), "", topics);
+    drop(subscriber(far.address(), V5, "reader", &[("up", 2)]));
     drop(subscriber(near.address(), V5, "reader", &[("down", 2)]));
     for round in 0..rounds {
         publish_batch(near.address(), "up", round * BATCH);
-        publish_batch(far.address, "down", round * BATCH);
+        publish_batch(far.address(), "down", round * BATCH);
         // The batches are on their way between the two brokers now, and nobody knows how far.
         if round % 3 != 1 {
-            far.process.kill();
+            far.process().kill();
         }
         if round % 3 != 0 {
             near.process().kill();
             near.start();
         }
         if round % 3 != 1 {
-            far.restart();
+            far.start();
         }
         near.says("bridge.established");
     }
     let all = rounds * BATCH;
     let wanted: Vec<usize> = (0..all).collect();
-    let mut reader = RawClient::connect(far.address, &Connect::persistent(V5, "reader"));
+    let mut reader = RawClient::connect(far.address(), &Connect::persistent(V5, "reader"));
     assert_eq!(numbers(&mut reader, all), wanted, "at the far side");
     let mut reader = RawClient::connect(near.address(), &Connect::persistent(V5, "reader"));
     assert_eq!(numbers(&mut reader, all), wanted, "at the near side");

@@ -19,8 +19,9 @@ const PSK: Fate =
 const ENGINE: Fate = Fate::Lost("Homing reads keys from PEM files only");
 const AUTO_ID: &str = "client identifiers that Homing makes begin with homing-";
 
-/// Options that follow `connection`, beside those that begin with `bridge_`.
+/// Options of bridges: `connection` and those behind it, beside those that begin with `bridge_`.
 const BRIDGES: &[&str] = &[
+    "connection",
     "address",
     "addresses",
     "cleansession",
@@ -164,7 +165,7 @@ const MISSING: [(&str, &str); 3] = [
 
 /// Returns the fate of an option, or `None` if mosquitto has no such option.
 pub(crate) fn fate(name: &str) -> Option<Fate> {
-    if is_of_bridge(name) || name == "connection" {
+    if is_of_bridge(name) {
         return Some(Fate::Translated);
     }
     if TRANSLATED.contains(&name) || OF_PLUGINS.iter().any(|beginning| name.starts_with(beginning)) {
@@ -182,7 +183,7 @@ pub(crate) fn fate(name: &str) -> Option<Fate> {
         .or_else(|| unsupported(name))
 }
 
-/// Returns true for an option that follows `connection`.
+/// Returns true for an option of a bridge.
 pub(crate) fn is_of_bridge(name: &str) -> bool {
     name.starts_with("bridge_") || BRIDGES.contains(&name)
 }

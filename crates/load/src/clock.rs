@@ -1,5 +1,6 @@
 //! The clock of the load tester, which measures a broker from outside.
 
+use homing_core::time::millis;
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -15,5 +16,5 @@ pub(crate) fn nanos() -> u64 {
 pub(crate) fn unix_millis() -> u64 {
     #[expect(clippy::disallowed_methods, reason = "this file is where the clock is read")]
     let now = SystemTime::now();
-    now.duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+    now.duration_since(UNIX_EPOCH).map_or(0, millis)
 }

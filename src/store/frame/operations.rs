@@ -17,7 +17,7 @@ use crate::persistence::records::{
 };
 use crate::store::operation::{Fold, Operation};
 use crate::store::wall::{FileTime, NEVER};
-use crate::time::Instant;
+use crate::time::{Instant, millis};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -278,10 +278,6 @@ impl Writer<'_> {
 
 fn flags(qos: QoS, retain: bool) -> u8 {
     qos.bits() | if retain { RETAIN } else { 0 }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The content of a frame.

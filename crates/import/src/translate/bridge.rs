@@ -1,12 +1,11 @@
 //! The bridges: what follows `connection`.
 
 use super::Translator;
+use super::listener::MQTT_PORT;
 use super::output::{BridgeSettings, BridgeTopic, Note, place_of};
 use crate::conf::ConfLine;
 use crate::value::{RefusedValue, boolean, number, path, text};
 use homing_core::mqtt::topic::TopicFilter;
-
-const DEFAULT_PORT: u16 = 1883;
 
 /// A bridge as mosquitto has it.
 #[derive(Debug, Default)]
@@ -143,7 +142,7 @@ impl Translator {
 fn addresses(text: &str) -> Result<Vec<String>, RefusedValue> {
     let with_port = |word: &str| match word.rsplit_once(':') {
         Some((_, port)) => number::<u16>(port).map(|_| word.to_owned()),
-        None => Ok(format!("{word}:{DEFAULT_PORT}")),
+        None => Ok(format!("{word}:{MQTT_PORT}")),
     };
     text.split_whitespace().map(with_port).collect()
 }

@@ -10,7 +10,7 @@ use homing_core::session::client_id_rule::ClientIdRule;
 use homing_core::session::mount_point::MountPoint;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-const MQTT_PORT: u16 = 1883;
+pub(super) const MQTT_PORT: u16 = 1883;
 
 impl Translator {
     pub(super) fn listener(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
