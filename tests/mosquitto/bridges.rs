@@ -277,9 +277,12 @@ fn exchanged(near: SocketAddr, far: SocketAddr) -> [Vec<(String, String, u8)>; 2
     for (side, writer) in writers.iter_mut().enumerate() {
         writer.deliver(&Message::new("alarms/last", side.to_string()).qos(1));
     }
+    // Of each side its 6 topics, and of the other side `alarms/1` and one topic of one direction, by
+    // each QoS; and what is last of either side, which may pass messages of QoS 2.
+    let whole = (6 + 2) * 3 + 2;
     readers.each_mut().map(|reader| {
         let (mut all, mut last) = (Vec::new(), 0);
-        while last < 2 {
+        while last < 2 || all.len() < whole {
             let publish = reader.expect_publish();
             reader.complete(&publish);
             let Publish { topic, payload, qos, .. } = publish;
