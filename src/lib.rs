@@ -75,6 +75,7 @@ pub mod admin;
 pub mod auth;
 pub mod broker;
 pub mod clock;
+pub mod cluster;
 pub mod config;
 pub mod doctor;
 pub mod expiry;

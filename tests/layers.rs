@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the ground up: each imports only from those before it, and from itself. `true`:
 /// the module is pure, and part of the package `homing-core`.
-const ORDER: [(&str, bool); 44] = [
+const ORDER: [(&str, bool); 46] = [
     ("escape", true),
     ("named_enum", true),
     ("time", true),
@@ -41,12 +41,14 @@ const ORDER: [(&str, bool); 44] = [
     ("log", false),
     ("service", false),
     ("auth", false),
+    ("cluster::engine", false),
     ("store", false),
     ("net", false),
     ("http_client", false),
     ("expiry::message", false),
     ("expiry::actor", false),
     ("broker", false),
+    ("cluster", false),
     ("finding", false),
     ("admin", false),
     ("otlp", false),
@@ -321,10 +323,10 @@ fn one_file_reads_the_clock() {
 #[test]
 fn shard_threads_have_no_timers() {
     // These run on other threads: the expiry actor's, the main thread, the handshake threads,
-    // those of the HTTP interface, of the HTTP service, of the bridges and of the export, the load tester's and that of the check
-    // of health. The main thread and that of the HTTP interface wait for files, and the latter for
+    // those of the HTTP interface, of the HTTP service, of the bridges, of the engine of a cluster and of the export, the load
+    // tester's and that of the check of health. The main thread and that of the HTTP interface wait for files, and the latter for
     // the store.
-    const OTHER_THREADS: [&str; 15] = [
+    const OTHER_THREADS: [&str; 16] = [
         "admin/",
         "expiry/actor.rs",
         "expiry/actor/",
@@ -335,6 +337,7 @@ fn shard_threads_have_no_timers() {
         "broker/reload.rs",
         "broker/handshake/",
         "broker/authenticator/http_service.rs",
+        "cluster/nats/",
         "file_thread.rs",
         "health/",
         "load/",

@@ -1,0 +1,346 @@
+//! Requests to JetStream, and what its answers mean.
+//!
+//! | code | text | meaning here |
+//! |---|---|---|
+//! | 10071 | wrong last sequence: N | the position, or the revision of a row, is another one. The leader checks this before it proposes, and counts what it has proposed. N is no position of an applied frame |
+//! | 10164 | wrong last sequence | the same, where the leader cannot know a number |
+//! | 10077 | maximum bytes exceeded | the stream is full. The leader checks this before it proposes |
+//! | 10077 | any other text | a store failed, and the frame may be in the log of another server |
+//! | 10059 | stream not found | `homing cluster init` was not run |
+//! | 10037 | no message found | the row is not there |
+//! | 10005 | no suitable peers for placement | fewer than three servers are up |
+//! | 10008, 10009 | temporarily unavailable, not leader | no leader yet |
+//! | 10054, 10060, 10109 | too large, another stream, sealed | refused before it was proposed |
+//! | 10158 | duplicate message id is in process | an earlier attempt is not decided |
+
+use super::Nats;
+use super::link::{Answerer, REQUEST};
+use crate::clock;
+use crate::cluster::engine::EngineError;
+use async_nats::client::{Request, RequestError, RequestErrorKind};
+use async_nats::{Client, HeaderMap, Message, StatusCode};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Bound of a read of many messages.
+const READ: Duration = Duration::from_secs(10);
+/// Time after which such a read returns what it has, in nanoseconds.
+const READ_NS: u64 = 9_000_000_000;
+/// Maximum number of messages in one read, so that the client's buffer for them never overflows.
+const BATCH: usize = 4096;
+/// Maximum bytes in one read, so that the server does not take the client for one that is too slow.
+const BATCH_BYTES: usize = 8 * 1024 * 1024;
+
+/// The reason why a request has no good answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// Nothing came in time.
+    NoAnswer,
+    /// The server knows nobody who would answer.
+    NoResponders,
+    /// The client did not send it.
+    NotSent(String),
+    /// JetStream's error, with its number.
+    Refused(u64, String),
+    /// The answer is none.
+    Malformed(String),
+}
+
+impl Failure {
+    /// Returns true if no leader with a majority has answered.
+    pub(super) fn has_no_leader(&self) -> bool {
+        matches!(self, Failure::NoAnswer | Failure::NoResponders | Failure::Refused(10008 | 10009, _))
+    }
+
+    /// Returns true if a sequence was expected that is not the last.
+    pub(super) fn is_wrong_last(&self) -> bool {
+        matches!(self, Failure::Refused(10071 | 10164, _))
+    }
+
+    /// Returns true if the stream has no room.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self, Failure::Refused(10077, text) if text.contains("maximum bytes"))
+    }
+
+    /// Returns true if there is no such stream.
+    pub(super) fn is_missing_stream(&self) -> bool {
+        matches!(self, Failure::Refused(10059, _))
+    }
+
+    /// Returns true if there is no such message.
+    fn is_missing_message(&self) -> bool {
+        matches!(self, Failure::Refused(10037, _))
+    }
+
+    /// Returns true if the request was refused for certain, and will be again.
+    pub(super) fn is_final(&self) -> bool {
+        matches!(self, Failure::NotSent(_) | Failure::Refused(10054 | 10060 | 10109, _))
+    }
+
+    /// Returns the error for the caller. `what` says what was asked of which stream.
+    pub(super) fn explain(self, nats: &Nats, what: &str) -> EngineError {
+        let connection = || nats.link.describe();
+        match self {
+            Failure::NoAnswer => EngineError::TimedOut(format!("{what} ({})", connection())),
+            Failure::NoResponders => {
+                EngineError::Unavailable(format!("nobody serves {what} ({})", connection()))
+            }
+            Failure::NotSent(text) => EngineError::Refused(format!("{what} was not sent: {text}")),
+            Failure::Refused(10008 | 10009, text) => EngineError::Unavailable(format!("{what}: {text}")),
+            Failure::Refused(10005, text) => {
+                EngineError::Unavailable(format!("{what}: {text}: three servers with JetStream must be up"))
+            }
+            Failure::Refused(10059, _) => EngineError::Missing(what.to_owned()),
+            Failure::Refused(code, text) => {
+                EngineError::Refused(format!("the engine refused {what}: {text} ({code})"))
+            }
+            Failure::Malformed(text) => EngineError::Malformed(format!("{what}: {text}")),
+        }
+    }
+}
+
+impl From<RequestError> for Failure {
+    fn from(error: RequestError) -> Failure {
+        match error.kind() {
+            RequestErrorKind::TimedOut => Failure::NoAnswer,
+            RequestErrorKind::NoResponders => Failure::NoResponders,
+            RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded => {
+                Failure::NotSent(error.to_string())
+            }
+            // The connection broke while it was on its way.
+            RequestErrorKind::Other => Failure::NoAnswer,
+        }
+    }
+}
+
+/// The answer to a publication.
+#[derive(Debug, Deserialize)]
+pub(super) struct Stored {
+    pub(super) stream: String,
+    pub(super) seq: u64,
+}
+
+/// What a leader says about a stream.
+#[derive(Debug, Deserialize)]
+pub(super) struct StreamInfo {
+    pub(super) config: StreamConfig,
+    pub(super) state: StreamState,
+    pub(super) cluster: Option<StreamCluster>,
+}
+
+/// The settings of a stream, as far as they matter here.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct StreamConfig {
+    pub(super) subjects: Vec<String>,
+    pub(super) retention: String,
+    pub(super) storage: String,
+    pub(super) discard: String,
+    pub(super) num_replicas: u64,
+    pub(super) max_age: u64,
+    pub(super) max_bytes: i64,
+    pub(super) max_msgs: i64,
+    pub(super) max_msgs_per_subject: i64,
+    pub(super) max_msg_size: i64,
+    pub(super) allow_direct: bool,
+    pub(super) deny_delete: bool,
+    pub(super) deny_purge: bool,
+    pub(super) sealed: bool,
+    pub(super) no_ack: bool,
+    pub(super) allow_rollup_hdrs: bool,
+    pub(super) mirror: Option<Value>,
+    pub(super) sources: Option<Value>,
+}
+
+/// The content of a stream, in numbers.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct StreamState {
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+    pub(super) first_seq: u64,
+    pub(super) last_seq: u64,
+    /// The subjects with their counts, if they were asked for.
+    pub(super) subjects: Option<BTreeMap<String, u64>>,
+}
+
+/// The servers of a stream.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct StreamCluster {
+    pub(super) leader: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Found {
+    message: FoundMessage,
+}
+
+/// A message, with headers and content in Base64.
+#[derive(Debug, Deserialize)]
+pub(super) struct FoundMessage {
+    pub(super) seq: u64,
+    #[serde(default)]
+    hdrs: String,
+    #[serde(default)]
+    data: String,
+}
+
+impl FoundMessage {
+    /// Returns the content.
+    pub(super) fn content(&self) -> Result<Bytes, Failure> {
+        decode(&self.data)
+    }
+
+    /// Returns the headers, as they are sent.
+    pub(super) fn headers(&self) -> Result<Bytes, Failure> {
+        decode(&self.hdrs)
+    }
+}
+
+fn decode(text: &str) -> Result<Bytes, Failure> {
+    let malformed = |error: base64::DecodeError| Failure::Malformed(error.to_string());
+    STANDARD.decode(text).map(Bytes::from).map_err(malformed)
+}
+
+/// The answer to a change of which only the success matters.
+#[derive(Debug, Deserialize)]
+pub(super) struct Done {}
+
+#[derive(Deserialize)]
+struct MayFail {
+    error: Option<ApiError>,
+}
+
+#[derive(Deserialize)]
+struct ApiError {
+    #[serde(default)]
+    err_code: u64,
+    #[serde(default)]
+    description: String,
+}
+
+/// Reads an answer, which is an error or what was asked for.
+pub(super) fn parse<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Failure> {
+    let malformed = |error: serde_json::Error| Failure::Malformed(error.to_string());
+    if let Some(error) = serde_json::from_slice::<MayFail>(payload).map_err(malformed)?.error {
+        return Err(Failure::Refused(error.err_code, error.description));
+    }
+    serde_json::from_slice(payload).map_err(malformed)
+}
+
+/// Publishes to a stream, and waits for its answer.
+pub(super) fn publish(
+    nats: &Nats,
+    answerer: Answerer,
+    limit: Duration,
+    (subject, headers, payload): (String, HeaderMap, Bytes),
+) -> Result<Stored, Failure> {
+    nats.link.run(answerer, limit, async |client: &Client| {
+        let request = Request::new().headers(headers).payload(payload).timeout(Some(limit));
+        let answer = client.send_request(subject, request).await?;
+        parse::<Stored>(&answer.payload)
+    })
+}
+
+/// Asks JetStream, whose answer comes from the leader of the stream or of all.
+pub(super) fn ask<T: DeserializeOwned>(
+    nats: &Nats,
+    limit: Duration,
+    verb: &str,
+    stream: &str,
+    body: &Value,
+) -> Result<T, Failure> {
+    let (subject, payload) = (format!("$JS.API.{verb}.{stream}"), Bytes::from(body.to_string()));
+    nats.link.run(Answerer::Leader, limit, async |client: &Client| {
+        let request = Request::new().payload(payload).timeout(Some(limit));
+        let answer = client.send_request(subject, request).await?;
+        parse(&answer.payload)
+    })
+}
+
+/// Returns what a leader says about a stream.
+pub(super) fn info(nats: &Nats, stream: &str, subjects: &str) -> Result<StreamInfo, Failure> {
+    let body =
+        if subjects.is_empty() { Value::Null } else { serde_json::json!({"subjects_filter": subjects}) };
+    ask(nats, REQUEST, "STREAM.INFO", stream, &body)
+}
+
+/// Returns a message as the leader of its stream has it, or `None` if it has none.
+pub(super) fn find(nats: &Nats, stream: &str, which: &Value) -> Result<Option<FoundMessage>, Failure> {
+    match ask::<Found>(nats, REQUEST, "STREAM.MSG.GET", stream, which) {
+        Ok(found) => Ok(Some(found.message)),
+        Err(failure) if failure.is_missing_message() => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// What messages of a stream a read is about.
+pub(super) struct Range<'a> {
+    pub(super) stream: &'a str,
+    /// The first sequence that may be returned.
+    pub(super) from: u64,
+    /// Only messages of this subject.
+    pub(super) subject: Option<&'a str>,
+    /// Bytes after which the read ends.
+    pub(super) bytes: usize,
+}
+
+/// Reads messages with their sequences from any replica, without a consumer (direct batch read).
+/// What has come when the answer breaks off is returned, if it is something.
+pub(super) fn read(nats: &Nats, range: &Range<'_>) -> Result<Vec<(u64, Bytes)>, Failure> {
+    let mut body = serde_json::json!({"seq": range.from, "batch": BATCH, "max_bytes": range.bytes.clamp(1, BATCH_BYTES)});
+    if let Some(subject) = range.subject {
+        body["next_by_subj"] = subject.into();
+    }
+    let (subject, payload) = (format!("$JS.API.DIRECT.GET.{}", range.stream), Bytes::from(body.to_string()));
+    nats.link.run(Answerer::Replica, READ, async |client: &Client| {
+        let inbox = client.new_inbox();
+        let not_sent = |error: &dyn std::error::Error| Failure::NotSent(error.to_string());
+        let mut answers = client.subscribe(inbox.clone()).await.map_err(|error| not_sent(&error))?;
+        client.publish_with_reply(subject, inbox, payload).await.map_err(|error| not_sent(&error))?;
+        let (mut found, begun) = (Vec::new(), clock::nanos());
+        loop {
+            let message = timeout(REQUEST, answers.next()).await.ok().flatten();
+            match message.as_ref().map_or(Err(Failure::NoAnswer), one_of_many) {
+                Ok(Some(one)) => {
+                    found.push(one);
+                    if clock::nanos() - begun > READ_NS {
+                        return Ok(found);
+                    }
+                }
+                Ok(None) => return Ok(found),
+                Err(_) if !found.is_empty() => return Ok(found),
+                Err(failure) => return Err(failure),
+            }
+        }
+    })
+}
+
+/// Reads one answer of many: a message with its sequence, or `None` at the end.
+fn one_of_many(message: &Message) -> Result<Option<(u64, Bytes)>, Failure> {
+    match message.status {
+        None => {}
+        // "EOB", the end of the batch; "No Results" and "Message Not Found".
+        Some(status) if status.as_u16() == 204 || status == StatusCode::NOT_FOUND => return Ok(None),
+        Some(StatusCode::NO_RESPONDERS) => return Err(Failure::NoResponders),
+        Some(status) => {
+            let text = message.description.clone().unwrap_or_default();
+            return Err(Failure::Malformed(format!("{status} {text}")));
+        }
+    }
+    let header = |name: &str| message.headers.as_ref().and_then(|headers| headers.get(name));
+    let sequence = header("Nats-Sequence").and_then(|value| value.as_str().parse().ok());
+    match sequence {
+        Some(sequence) => Ok(Some((sequence, message.payload.clone()))),
+        None => Err(Failure::Malformed("a message has no sequence".to_owned())),
+    }
+}
