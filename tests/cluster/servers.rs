@@ -1,0 +1,239 @@
+//! Three real nats-servers on loopback, with a proxy on each way between them.
+
+use crate::proxy::{Passage, Proxy};
+use crate::support::now;
+use homing::cluster::engine::{Engine, EngineError};
+use homing::cluster::nats::{Nats, NatsSettings};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+use tempfile::TempDir;
+
+pub const SERVERS: usize = 3;
+/// The password of the one user.
+const PASSWORD: &str = "not-a-secret";
+/// Time in which servers elect and answer, on a machine that is busy.
+const READY: Duration = Duration::from_secs(90);
+/// Clusters at a time. Most of their time is waiting.
+const AT_A_TIME: usize = 6;
+
+/// Three servers that form a cluster. Killed when dropped.
+pub struct Servers {
+    directory: TempDir,
+    addresses: [[u8; 4]; SERVERS],
+    processes: Mutex<[Option<Child>; SERVERS]>,
+    /// The way from one server to another: `routes[from][to]`.
+    routes: Vec<Vec<Option<Proxy>>>,
+    _turn: Turn,
+}
+
+/// A node of Homing: its engine, and its ways to the servers.
+pub struct Node {
+    pub engine: Arc<Nats>,
+    pub doors: Vec<Proxy>,
+}
+
+/// Returns the program, or fails with what to do.
+pub fn program() -> PathBuf {
+    let path = std::env::var_os("NATS_SERVER").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/nats-server/bin/nats-server"),
+        PathBuf::from,
+    );
+    assert!(path.exists(), "{} is missing: run tests/cluster/run, which installs it", path.display());
+    path
+}
+
+/// Returns an address of loopback that nothing else has. Servers get their ports back after a
+/// restart, because outgoing connections come from 127.0.0.1.
+pub fn own_address() -> [u8; 4] {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let id = std::process::id();
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    assert!(number < 250, "too many servers in one run");
+    [127, 1 + (id / 250 % 250) as u8, 1 + (id % 250) as u8, number]
+}
+
+/// Starts a nats-server with a configuration. It ends with the thread that started it.
+pub fn spawn(configuration: &Path, log: &Path) -> Child {
+    let log = fs::File::options().create(true).append(true).open(log).expect("a log");
+    Command::new("setpriv")
+        .args(["--pdeathsig", "KILL"])
+        .arg(program())
+        .arg("--config")
+        .arg(configuration)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .expect("setpriv of util-linux starts it")
+}
+
+impl Servers {
+    pub fn start() -> Servers {
+        let turn = Turn::wait();
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+        let addresses = [(); SERVERS].map(|()| own_address());
+        let route =
+            |from: usize, to: usize| (from != to).then(|| Proxy::to(SocketAddr::from((addresses[to], 6222))));
+        let routes = (0..SERVERS)
+            .map(|from| (0..SERVERS).map(|to| route(from, to)).collect())
+            .collect::<Vec<Vec<_>>>();
+        let processes = Mutex::new([const { None }; SERVERS]);
+        let servers = Servers { directory, addresses, processes, routes, _turn: turn };
+        (0..SERVERS).for_each(|number| servers.configure(number));
+        (0..SERVERS).for_each(|number| servers.restart(number));
+        let node = servers.node("ready");
+        let begun = now();
+        // All three must be known to their leader, which may be one of two for a moment.
+        while let Err(error) = node.engine.init(1024 * 1024) {
+            assert!(begun.elapsed() < READY, "not ready: {error}");
+            let is_early = matches!(error, EngineError::Unavailable(_) | EngineError::TimedOut(_));
+            assert!(is_early, "{error}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        println!("three servers were ready after {:?}", begun.elapsed());
+        servers
+    }
+
+    fn file(&self, number: usize, name: &str) -> PathBuf {
+        self.directory.path().join(format!("n{number}{name}"))
+    }
+
+    fn configure(&self, number: usize) {
+        let [a, b, c, d] = self.addresses[number];
+        let host = format!("{a}.{b}.{c}.{d}");
+        let routes = self.routes[number].iter().flatten();
+        let routes: Vec<String> = routes.map(|route| format!("\"nats://{}\"", route.address)).collect();
+        let store = self.file(number, "").display().to_string();
+        let text = format!(
+            "server_name: n{number}\nlisten: \"{host}:4222\"\nhttp: \"{host}:8222\"\n\
+             authorization {{ user: homing, password: \"{PASSWORD}\" }}\n\
+             jetstream {{ store_dir: \"{store}\", sync_interval: always }}\n\
+             cluster {{ name: test, listen: \"{host}:6222\", no_advertise: true, pool_size: -1, routes: [{}] }}\n",
+            routes.join(", ")
+        );
+        fs::write(self.file(number, ".conf"), text).expect("a configuration");
+    }
+
+    /// Starts a server, also one that was killed.
+    pub fn restart(&self, number: usize) {
+        let child = spawn(&self.file(number, ".conf"), &self.file(number, ".log"));
+        let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(processes[number].replace(child).is_none(), "n{number} runs already");
+    }
+
+    pub fn kill(&self, number: usize) {
+        let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut child = processes[number].take().expect("it runs");
+        child.kill().expect("killed");
+        child.wait().expect("its end");
+    }
+
+    /// Stops a server, so that it is there and does nothing.
+    pub fn stop(&self, number: usize) {
+        self.signal(number, Signal::STOP);
+    }
+
+    pub fn resume(&self, number: usize) {
+        self.signal(number, Signal::CONT);
+    }
+
+    fn signal(&self, number: usize, signal: Signal) {
+        let processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        let child = processes[number].as_ref().expect("it runs");
+        kill_process(Pid::from_child(child), signal).expect("a signal");
+    }
+
+    /// Sets the ways between a server and the others, in both directions.
+    pub fn isolate(&self, number: usize, passage: Passage) {
+        for (from, routes) in self.routes.iter().enumerate() {
+            for (to, route) in routes.iter().enumerate().filter(|(to, _)| from == number || *to == number) {
+                assert_eq!(route.is_some(), from != to);
+                route.iter().for_each(|route| route.set(passage));
+            }
+        }
+    }
+
+    /// Returns the address of the monitor of a server.
+    pub fn monitor(&self, number: usize) -> String {
+        format!("http://{}", SocketAddr::from((self.addresses[number], 8222)))
+    }
+
+    /// Returns a node of a cluster, with ways of its own to the servers.
+    pub fn node(&self, cluster: &str) -> Node {
+        self.node_with(NatsSettings { cluster: cluster.to_owned(), ..NatsSettings::default() })
+    }
+
+    /// Returns a node with some settings of its own.
+    pub fn node_with(&self, settings: NatsSettings) -> Node {
+        let target = |address: &[u8; 4]| Proxy::to(SocketAddr::from((*address, 4222)));
+        let doors: Vec<Proxy> = self.addresses.iter().map(target).collect();
+        let servers = doors.iter().map(|door| format!("nats://{}", door.address)).collect();
+        let user = settings.user.or_else(|| Some(("homing".to_owned(), PASSWORD.to_owned().into())));
+        let node = "test".to_owned();
+        let engine = Nats::open(NatsSettings { servers, user, node, ..settings }).expect("settings");
+        Node { engine: Arc::new(engine), doors }
+    }
+
+    /// Returns the number of the server that leads the log of a node.
+    pub fn leader(&self, node: &Node) -> usize {
+        let begun = now();
+        loop {
+            let leader = node.engine.bounds().ok().and_then(|bounds| bounds.leader);
+            if let Some(number) = leader.and_then(|name| name.strip_prefix('n')?.parse().ok()) {
+                return number;
+            }
+            assert!(begun.elapsed() < READY, "no leader: {:?}", node.engine.bounds());
+        }
+    }
+
+    /// Returns a node whose cluster was initialized.
+    pub fn initialized(&self, cluster: &str) -> Node {
+        let node = self.node(cluster);
+        node.engine.init(256 * 1024 * 1024).expect("made");
+        node
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        for child in self.processes.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        for number in (0..SERVERS).filter(|_| std::thread::panicking()) {
+            let log = fs::read_to_string(self.file(number, ".log")).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            eprintln!("n{number}: {:#?}", &lines[lines.len().saturating_sub(12)..]);
+        }
+    }
+}
+
+static TURNS: Mutex<usize> = Mutex::new(AT_A_TIME);
+static RETURNED: Condvar = Condvar::new();
+
+/// The right of one cluster to run.
+struct Turn;
+
+impl Turn {
+    fn wait() -> Turn {
+        let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+        while *turns == 0 {
+            turns = RETURNED.wait(turns).unwrap_or_else(PoisonError::into_inner);
+        }
+        *turns -= 1;
+        Turn
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *TURNS.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        RETURNED.notify_one();
+    }
+}
