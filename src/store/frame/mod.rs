@@ -16,7 +16,8 @@
 //! | 16 | digest of everything before |
 //!
 //! Numbers are little-endian, and times are in milliseconds. Cell and epoch are those of a cluster;
-//! a broker by itself is in cell 0 and epoch 0. Each frame has one moment by all clocks, so each
+//! a broker by itself is in cell 0 and epoch 0, and has groups alone. [`cluster`] has the other
+//! kinds. Each frame has one moment by all clocks, so each
 //! frame is a heartbeat.
 //!
 //! The identifier of the log is random, and no client knows it. So no payload can be made that is
@@ -24,6 +25,7 @@
 //! digests for hours.
 
 mod bytes;
+pub mod cluster;
 mod operations;
 
 use super::Boot;
@@ -46,8 +48,11 @@ const DIGEST: usize = 16;
 /// Bytes of the smallest frame.
 const LEAST: usize = HEAD + DIGEST;
 
-/// The kind of a group. A cluster has more kinds.
+/// The kinds that frames of a cluster and of a broker by itself have in common, and those that the
+/// encoding of a group in pieces needs.
+const CLAIM: u8 = 1;
 const GROUP: u8 = 2;
+const FRAGMENT: u8 = 3;
 
 /// A digest of a frame: the first 16 bytes of SHA-256. It proves that the frame is whole. The next
 /// frame names it, so no frame between them can be missing.
@@ -94,6 +99,10 @@ impl fmt::Display for Digest {
 /// The fields of a frame beside its operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
+    /// The number of the cell; 0 without a cluster.
+    pub cell: u16,
+    /// The number of the owner's Claim; 0 without a cluster.
+    pub epoch: u64,
     /// The identifier of the log.
     pub log: u64,
     /// The number of the frame in its log. The first frame has 1.
@@ -152,28 +161,29 @@ impl From<Malformed> for FrameError {
 /// group to file times. Returns the digest of the frame.
 pub fn encode(to: &mut Vec<u8>, head: &Head, group: &CommitGroup, time: FileTime) -> Digest {
     let retained = group.retained().iter();
-    encode_with(to, head, |to| operations::put_all(to, group.operations(), retained, time))
+    encode_with(to, head, GROUP, |to| operations::put_all(to, group.operations(), retained, time))
 }
 
 /// As [`encode`], for the operations of [`CommitGroup::ahead`] and the deletions of retained
 /// messages.
 pub fn encode_ahead(to: &mut Vec<u8>, head: &Head, group: &CommitGroup, time: FileTime) -> Digest {
-    encode_with(to, head, |to| operations::put_all(to, group.ahead(), group.retained_removed(), time))
+    encode_with(to, head, GROUP, |to| operations::put_all(to, group.ahead(), group.retained_removed(), time))
 }
 
 /// As [`encode`], for copies of bodies.
 pub fn encode_copies(to: &mut Vec<u8>, head: &Head, copies: &[BodyCopy]) -> Digest {
-    encode_with(to, head, |to| operations::put_copies(to, copies))
+    encode_with(to, head, GROUP, |to| operations::put_copies(to, copies))
 }
 
-fn encode_with(to: &mut Vec<u8>, head: &Head, put: impl FnOnce(&mut Vec<u8>) -> u32) -> Digest {
+fn encode_with(to: &mut Vec<u8>, head: &Head, kind: u8, put: impl FnOnce(&mut Vec<u8>) -> u32) -> Digest {
     let from = to.len();
-    let Head { log, position, moment, next_number, synced, predecessor } = *head;
+    let Head { cell, epoch, log, position, moment, next_number, synced, predecessor } = *head;
     let boot = moment.boot.unwrap_or(Boot { id: 0, millis: 0 });
     to.extend(MAGIC);
-    to.extend([VERSION, GROUP, 0, 0]);
+    to.extend([VERSION, kind]);
+    to.extend(cell.to_le_bytes());
     to.extend([0; 8]);
-    for number in [0, log, position, moment.file_millis, moment.unix_millis] {
+    for number in [epoch, log, position, moment.file_millis, moment.unix_millis] {
         to.extend(number.to_le_bytes());
     }
     for number in [boot.id, boot.millis, next_number, synced] {
@@ -229,6 +239,15 @@ pub type Checked<'a> = (&'a [u8], Head, Digest);
 /// # Errors
 /// There is no such frame.
 pub fn check(bytes: &[u8], log: u64) -> Result<Checked<'_>, FrameError> {
+    let checked = check_any(bytes, log)?;
+    if checked.0[5] != GROUP {
+        return Err(FrameError::Content("a kind that only the log of a cluster has"));
+    }
+    Ok(checked)
+}
+
+/// As [`check`], for a frame of any kind.
+fn check_any(bytes: &[u8], log: u64) -> Result<Checked<'_>, FrameError> {
     // Before the digest, which costs a look at each byte of the length that is claimed.
     begins(bytes, log).ok_or(FrameError::Incomplete)?;
     let (head, length) = (&bytes[..HEAD], length(bytes).unwrap_or(0));
@@ -241,9 +260,6 @@ pub fn check(bytes: &[u8], log: u64) -> Result<Checked<'_>, FrameError> {
     if head[4] != VERSION {
         return Err(FrameError::Version(head[4]));
     }
-    if head[5] != GROUP {
-        return Err(FrameError::Content("a kind that this program does not know"));
-    }
     let number = |place| number(head, place);
     let mut predecessor = [0; DIGEST];
     predecessor.copy_from_slice(&head[HEAD - DIGEST..]);
@@ -254,6 +270,8 @@ pub fn check(bytes: &[u8], log: u64) -> Result<Checked<'_>, FrameError> {
         boot: Some(boot).filter(|boot| boot.id != 0),
     };
     let head = Head {
+        cell: u16::from_le_bytes([head[6], head[7]]),
+        epoch: number(0),
         log,
         position: number(2),
         moment,
@@ -269,12 +287,18 @@ pub fn check(bytes: &[u8], log: u64) -> Result<Checked<'_>, FrameError> {
 /// # Errors
 /// Its content has no meaning.
 pub fn read((frame, head, digest): Checked<'_>) -> Result<Frame, FrameError> {
+    read_body(cluster::body_of(frame), frame, head, digest)
+}
+
+fn read_body(body: &[u8], frame: &[u8], head: Head, digest: Digest) -> Result<Frame, FrameError> {
     let count = u32::from_le_bytes([frame[12], frame[13], frame[14], frame[15]]);
-    let mut reader = Reader::new(&frame[HEAD..frame.len() - DIGEST]);
+    let mut reader = Reader::new(body);
     let found = operations::read_all(&mut reader, count, head.moment.file_millis)?;
     let operations::Found { operations, retained, copies } = found;
     Ok(Frame { head, digest, operations, retained, copies })
 }
 
+#[cfg(test)]
+mod cluster_tests;
 #[cfg(test)]
 mod tests;

@@ -24,8 +24,10 @@ use std::time::Duration;
 
 const LOG: u64 = 0x1234_5678_9ABC;
 
-fn head() -> Head {
+pub(super) fn head() -> Head {
     Head {
+        cell: 0,
+        epoch: 0,
         log: LOG,
         position: 7,
         moment: Heartbeat {
@@ -39,7 +41,7 @@ fn head() -> Head {
     }
 }
 
-fn group() -> CommitGroup {
+pub(super) fn group() -> CommitGroup {
     let mut group = CommitGroup::default();
     group.fold(Record::Session(Box::new(session(4, "pump"))));
     group.fold(body(5, message("pumps/7", Instant::from_millis(99), b"on")));
@@ -67,7 +69,7 @@ fn decode(bytes: &[u8]) -> Result<Frame, FrameError> {
 
 fn encode_all(head: &Head, operations: &[Operation], retained: &[RetainedRecord]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode_with(&mut bytes, head, |to| {
+    encode_with(&mut bytes, head, GROUP, |to| {
         operations::put_all(to, operations.iter(), retained.iter(), FileTime::default())
     });
     bytes
@@ -354,7 +356,7 @@ fn assert_comes_back(operations: &[Operation], retained: &[RetainedRecord]) {
 /// A frame with the right digest around any operations.
 fn framed(count: u32, operations: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode_with(&mut bytes, &head(), |to| {
+    encode_with(&mut bytes, &head(), GROUP, |to| {
         to.extend_from_slice(operations);
         count
     });
@@ -380,7 +382,8 @@ proptest! {
         let boot = boot.map(|(id, millis)| Boot { id, millis });
         let moment = Heartbeat { file_millis, unix_millis, boot };
         let predecessor = Digest::from_halves([low, high]);
-        let head = Head { log, position, moment, next_number, synced, predecessor };
+        let (cell, epoch) = (low as u16, high);
+        let head = Head { cell, epoch, log, position, moment, next_number, synced, predecessor };
         let mut bytes = b"before".to_vec();
         let digest = encode(&mut bytes, &head, &CommitGroup::default(), FileTime::default());
         let (frame, found, own) = check(&bytes[6..], log).unwrap();

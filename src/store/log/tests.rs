@@ -79,6 +79,8 @@ fn encoded(log: &Log, payload: &[u8]) -> (Vec<u8>, Digest) {
     let mut group = CommitGroup::default();
     group.fold(body(log.position() + 1, message("t", Instant::NEVER, payload)));
     let head = Head {
+        cell: 0,
+        epoch: 0,
         log: log.id(),
         position: log.position() + 1,
         synced: log.synced(),

@@ -135,6 +135,8 @@ impl LoggedStore {
         let moment = self.moment.unwrap_or_else(|| Heartbeat::at(Moment::now(), self.time));
         let next_number = self.next_number.max(highest_number + 1);
         let head = Head {
+            cell: 0,
+            epoch: 0,
             log: self.log.id(),
             position: self.log.position() + 1,
             moment,
