@@ -18,7 +18,8 @@
 //! | [`operation`] | one change of the database |
 //! | [`commit_queue`] | decides which batches may be committed together |
 //! | [`writer`] | the committing thread and the reading thread |
-//! | [`logged`] | the store on a disk: the log, and the thread that applies it to the database |
+//! | [`lagging`] | the database behind a log, and the thread that applies the log to it |
+//! | [`logged`] | the store on a disk: its log, and the database behind it |
 //! | [`frame`] | a commit group as bytes |
 //! | `frame_file` | reads the frames of a file |
 //! | `files` | the size of a file, the sync of a directory, a want of room |
@@ -37,6 +38,7 @@ pub mod commit_queue;
 mod files;
 pub mod frame;
 mod frame_file;
+pub mod lagging;
 pub mod log;
 pub mod logged;
 mod obstacle;

@@ -7,7 +7,7 @@ use homing::persistence::records::{BodyNumber, EntryNumber, ReadEntry};
 use homing::store::StoreReader;
 use homing::store::coalesce::CommitGroup;
 use homing::store::frame::{self, Digest, Head};
-use homing::store::logged::lookup::{Lookup, look, merge};
+use homing::store::lagging::lookup::{Lookup, look, merge};
 use homing::store::wall::FileTime;
 
 /// The identifier of the log.
@@ -55,6 +55,8 @@ impl Log {
         put: impl FnOnce(&mut Vec<u8>, &Head, FileTime, &CommitGroup) -> Digest,
     ) {
         let head = Head {
+            cell: 0,
+            epoch: 0,
             position: self.position() + 1,
             moment: of.look(Image::heartbeat).unwrap_or_default(),
             next_number: of.look(Image::highest_number).max(group.highest_number()) + 1,

@@ -1,20 +1,14 @@
 //! The store on a disk: a log of frames in front, and the database behind it.
 //!
 //! A commit writes one frame and forces it to the disk; nothing else stands between a batch and its
-//! acknowledgements. The changes of the frame are folded into those that the database does not have
-//! yet (`unapplied`), where most rows of a busy broker end before the database ever sees them. A
-//! thread of its own writes the rest into the database, at least once a second (`apply`).
+//! acknowledgements. The database follows ([`super::lagging`]).
 //!
 //! A start reads the frames behind the database and applies them ([`super::log::recovery`]).
-
-mod apply;
-pub mod lookup;
-mod reader;
-mod unapplied;
 
 use super::catch_up::{CatchUp, twice};
 use super::coalesce::CommitGroup;
 use super::frame::{self, Head};
+use super::lagging::{Lagging, PATIENCE};
 use super::log::recovery::scan;
 use super::log::{Log, Room, segment_size};
 use super::ship::{self, MOST_KEPT, ShipOptions, Shipping};
@@ -27,21 +21,16 @@ use crate::clock;
 use crate::config::DurabilityLevel;
 use crate::mqtt::charge::Budget;
 use crate::persistence::records::{BodyCopy, Recovered};
-use apply::Applier;
-use reader::LoggedReader;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use unapplied::Unapplied;
 
 /// Number of log files that may wait for the database. With more, commits wait.
 const MOST_BEHIND: u64 = 8;
 /// Largest number of files of a log: [`MOST_BEHIND`], the active file, a free file, the reserve,
 /// and a file for a large frame.
 const MOST_FILES: u64 = MOST_BEHIND + 4;
-/// The time that a commit waits for the database. After it the store counts as behind.
-const PATIENCE: Duration = Duration::from_millis(250);
 
 /// The settings of a store.
 #[derive(Clone, Copy, Debug)]
@@ -57,14 +46,8 @@ pub struct StoreOptions {
 pub struct LoggedStore {
     options: StoreOptions,
     log: Log,
-    /// The database. The applying thread has it while it writes.
-    database: Arc<Mutex<Sqlite>>,
-    unapplied: Arc<Unapplied>,
-    applier: Option<Applier>,
+    lagging: Lagging,
     copy: LogCopy,
-    budget: Option<Arc<Budget>>,
-    statistics: Arc<StoreStatistics>,
-    time: FileTime,
     /// The moment of frames that a start writes: until sessions are recorded again, their times
     /// count from the last heartbeat before.
     moment: Option<Heartbeat>,
@@ -97,17 +80,11 @@ impl LoggedStore {
         if applied.id.is_none() {
             twice(|| database.set_log_id(log.id()))?;
         }
-        let figures = database.figures()?;
         Ok(LoggedStore {
             options,
-            unapplied: Arc::new(Unapplied::new(log.segment_size(), mark, figures)),
+            lagging: Lagging::new(database, mark, log.segment_size())?,
             log,
-            database: Arc::new(Mutex::new(database)),
-            applier: None,
             copy: LogCopy::None,
-            budget: None,
-            statistics: Arc::default(),
-            time: FileTime::default(),
             moment: None,
             next_number: mark.next_number,
             buffer: Vec::new(),
@@ -132,7 +109,7 @@ impl LoggedStore {
         highest_number: u64,
         put: impl FnOnce(&mut Vec<u8>, &Head, FileTime) -> frame::Digest,
     ) -> Result<Mark, StoreError> {
-        let moment = self.moment.unwrap_or_else(|| Heartbeat::at(Moment::now(), self.time));
+        let moment = self.moment.unwrap_or_else(|| Heartbeat::at(Moment::now(), self.lagging.time()));
         let next_number = self.next_number.max(highest_number + 1);
         let head = Head {
             cell: 0,
@@ -145,7 +122,7 @@ impl LoggedStore {
             predecessor: self.log.digest(),
         };
         self.buffer.clear();
-        let digest = put(&mut self.buffer, &head, self.time);
+        let digest = put(&mut self.buffer, &head, self.lagging.time());
         if u32::try_from(self.buffer.len()).is_err() {
             return Err(StoreError::Failed(format!(
                 "a commit of {} bytes, and 4 GiB is most",
@@ -160,7 +137,7 @@ impl LoggedStore {
             *written += self.buffer.len() as u64;
         }
         self.tell_copy();
-        self.statistics.position.store(head.position, Ordering::Relaxed);
+        self.lagging.statistics.position.store(head.position, Ordering::Relaxed);
         self.next_number = next_number;
         // A frame of a large message must not keep its memory.
         self.buffer.shrink_to(4 << 20);
@@ -175,7 +152,7 @@ impl LoggedStore {
             Err(StoreError::Full(_)) => {}
             other => return other,
         }
-        let applied = self.unapplied.applied();
+        let applied = self.lagging.unapplied.applied();
         self.free_log()?;
         self.keep_nothing_for_copy()?;
         // The file that is full is free as soon as the log has left it, and is the reserve again.
@@ -183,10 +160,10 @@ impl LoggedStore {
         let room = if is_left_free { Room::WithReserve } else { room };
         let appended = self.log.append(&self.buffer, digest, room);
         if matches!(appended, Err(StoreError::Full(_)))
-            && let Ok(mut database) = self.database.try_lock()
+            && let Ok(mut database) = self.lagging.database.try_lock()
         {
             database.open_reserve();
-            self.unapplied.has_no_room();
+            self.lagging.unapplied.has_no_room();
         }
         appended
     }
@@ -194,14 +171,14 @@ impl LoggedStore {
     fn sync_log(&mut self) -> Result<(), StoreError> {
         let began = clock::nanos();
         self.log.sync()?;
-        self.statistics.sync_time.add(Duration::from_nanos(clock::nanos() - began), 1);
+        self.lagging.statistics.sync_time.add(Duration::from_nanos(clock::nanos() - began), 1);
         Ok(())
     }
 
     /// Frees the files of the log that neither the database nor the copy needs. If too many are
     /// kept for the copy, it begins again.
     fn free_log(&mut self) -> Result<(), StoreError> {
-        let applied = self.unapplied.applied();
+        let applied = self.lagging.unapplied.applied();
         let LogCopy::Shipped(shipping, _) = &self.copy else { return self.log.free_up_to(applied) };
         self.log.free_up_to(shipping.may_free(applied))?;
         let most = self.most_unapplied() + self.most_kept();
@@ -222,14 +199,15 @@ impl LoggedStore {
         match self.copy {
             LogCopy::None => 0,
             LogCopy::Wanted(_) | LogCopy::Shipped(..) => {
-                u64::try_from(self.unapplied.room()).unwrap_or(0).min(MOST_KEPT)
+                u64::try_from(self.lagging.unapplied.room()).unwrap_or(0).min(MOST_KEPT)
             }
         }
     }
 
     /// Reports the sizes of the log, and their bounds.
     fn report_sizes(&self) {
-        let StoreStatistics { size_limit, log_bytes, log_limit, unapplied_limit, .. } = &*self.statistics;
+        let StoreStatistics { size_limit, log_bytes, log_limit, unapplied_limit, .. } =
+            &*self.lagging.statistics;
         let most_log = MOST_FILES * self.log.segment_size() + self.most_kept();
         for (figure, value) in [
             (size_limit, self.options.size_limit.unwrap_or(0)),
@@ -245,7 +223,7 @@ impl LoggedStore {
     /// there are none.
     fn keep_nothing_for_copy(&mut self) -> Result<bool, StoreError> {
         let LogCopy::Shipped(shipping, _) = &self.copy else { return Ok(false) };
-        let applied = self.unapplied.applied();
+        let applied = self.lagging.unapplied.applied();
         if self.log.older_bytes(applied) == 0 {
             return Ok(false);
         }
@@ -268,62 +246,31 @@ impl LoggedStore {
             let data = self.log.data().unwrap_or(Path::new(".")).to_owned();
             let shipping = ship::start(options.clone(), data, self.log.id(), self.log.synced())?;
             // The same broker may open a store twice in a test, and each has its statistics.
-            let _ = self.statistics.copy.set(Arc::clone(&shipping));
+            let _ = self.lagging.statistics.copy.set(Arc::clone(&shipping));
             self.copy = LogCopy::Shipped(shipping, 0);
         }
         Ok(())
     }
 
-    /// Folds a group that was appended into what the database does not have yet. If the memory of
-    /// the broker is nearly used up, waits for the release of its part: the next message would be
-    /// refused for memory that is free a moment later.
+    /// Folds a group that was appended into what the database does not have yet.
     fn fold(&mut self, group: &mut CommitGroup, mark: Mark) -> Result<(), StoreError> {
-        let bytes = self.buffer.len() as u64;
-        let is_short = self.budget.as_ref().is_some_and(|budget| budget.is_nearly_exceeded());
-        let (waiting, since) = self.unapplied.add(group, mark, bytes, is_short)?;
-        self.statistics.waiting_for_database(waiting, since);
-        self.start_applier()?;
-        self.start_copy()?;
-        if is_short {
-            self.unapplied.await_release(PATIENCE);
-        }
-        Ok(())
-    }
-
-    fn start_applier(&mut self) -> Result<(), StoreError> {
-        if self.applier.is_none() {
-            let (database, unapplied) = (Arc::clone(&self.database), Arc::clone(&self.unapplied));
-            apply::lock(&self.database).wait_shortly()?;
-            self.applier = Some(Applier::start(
-                database,
-                unapplied,
-                self.time,
-                self.budget.clone(),
-                Arc::clone(&self.statistics),
-            )?);
-        }
-        Ok(())
+        self.lagging.fold(group, mark, self.buffer.len() as u64)?;
+        self.start_copy()
     }
 }
 
 impl Store for LoggedStore {
     fn recover(&mut self, now: Moment, horizon: Duration) -> Result<Recovered, StoreError> {
-        let (recovered, mends) = {
-            let mut database = apply::lock(&self.database);
-            let found = database.recover(now, horizon)?;
-            self.time = database.time();
-            self.moment = database.heartbeat()?;
-            found
-        };
+        let (recovered, mends, moment) = self.lagging.recover(now, horizon)?;
+        self.moment = moment;
         self.next_number = self.next_number.max(recovered.next_number);
         let is_new = self.moment.is_none();
         if is_new || !mends.is_empty() {
             // Time counts from here on in a new store.
-            self.moment.get_or_insert(Heartbeat::at(now, self.time));
+            self.moment.get_or_insert(Heartbeat::at(now, self.lagging.time()));
             let put = |to: &mut Vec<u8>, head: &Head, time| frame::encode(to, head, &mends, time);
             let mark = self.append(Room::WithReserve, 0, put)?;
-            twice(|| apply::lock(&self.database).apply(&mends, self.time, &mark))?;
-            self.unapplied.is_applied(mark);
+            self.lagging.apply_now(&mends, mark)?;
         }
         Ok(recovered)
     }
@@ -332,13 +279,11 @@ impl Store for LoggedStore {
         let highest = copies.iter().map(|copy| copy.to.0).max().unwrap_or(0);
         let put = |to: &mut Vec<u8>, head: &Head, _| frame::encode_copies(to, head, copies);
         let mark = self.append(Room::WithReserve, highest, put)?;
-        twice(|| apply::lock(&self.database).apply_copies(copies, &mark))?;
-        self.unapplied.is_applied(mark);
-        Ok(())
+        self.lagging.copy_now(copies, mark)
     }
 
     fn commit(&mut self, group: &mut CommitGroup) -> Result<(), StoreError> {
-        self.unapplied.await_room(self.most_unapplied(), PATIENCE)?;
+        self.lagging.unapplied.await_room(self.most_unapplied(), PATIENCE)?;
         self.moment = None;
         let put = |to: &mut Vec<u8>, head: &Head, time| frame::encode(to, head, group, time);
         let mark = self.append(Room::Ordinary, group.highest_number(), put)?;
@@ -346,7 +291,7 @@ impl Store for LoggedStore {
     }
 
     fn commit_ahead(&mut self, group: &CommitGroup) -> Result<(), StoreError> {
-        self.unapplied.check()?;
+        self.lagging.unapplied.check()?;
         let put = |to: &mut Vec<u8>, head: &Head, time| frame::encode_ahead(to, head, group, time);
         let mark = self.append(Room::WithReserve, 0, put)?;
         let mut ahead = CommitGroup::default();
@@ -355,8 +300,8 @@ impl Store for LoggedStore {
     }
 
     fn heartbeat(&mut self, now: Moment) -> Result<(), StoreError> {
-        self.unapplied.check()?;
-        self.moment = Some(Heartbeat::at(now, self.time));
+        self.lagging.unapplied.check()?;
+        self.moment = Some(Heartbeat::at(now, self.lagging.time()));
         let mut none = CommitGroup::default();
         let put = |to: &mut Vec<u8>, head: &Head, time| frame::encode(to, head, &none, time);
         let appended = self.append(Room::WithReserve, 0, put);
@@ -383,31 +328,26 @@ impl Store for LoggedStore {
 
     fn has_room(&mut self) -> Result<bool, StoreError> {
         self.free_log()?;
-        let has_room = self.log.restore_reserve()? && self.unapplied.has_room(&self.database)?;
+        let has_room = self.log.restore_reserve()? && self.lagging.has_room()?;
         if has_room || !self.keep_nothing_for_copy()? {
             return Ok(has_room);
         }
-        Ok(self.log.restore_reserve()? && self.unapplied.has_room(&self.database)?)
+        Ok(self.log.restore_reserve()? && self.lagging.has_room()?)
     }
 
     fn room(&mut self) -> Result<i64, StoreError> {
-        Ok(self.unapplied.room())
+        Ok(self.lagging.unapplied.room())
     }
 
     fn limit_size(&mut self, size_limit: Option<u64>) -> Result<(), StoreError> {
-        let Ok(mut database) = self.database.try_lock() else {
-            return Err(StoreError::Busy("the database is being written".into()));
-        };
-        database.limit_size(limit_of_database(size_limit, self.log.segment_size()))?;
-        self.unapplied.measured(database.figures()?);
+        self.lagging.limit_size(limit_of_database(size_limit, self.log.segment_size()))?;
         self.options.size_limit = size_limit;
-        drop(database);
         self.report_sizes();
         Ok(())
     }
 
     fn bytes(&self) -> u64 {
-        self.log.bytes() + self.unapplied.database_bytes()
+        self.log.bytes() + self.lagging.unapplied.database_bytes()
     }
 
     fn directory(&self) -> Option<&Path> {
@@ -415,25 +355,18 @@ impl Store for LoggedStore {
     }
 
     fn opener(&self) -> OpenReader {
-        let open = apply::lock(&self.database).opener(Arc::clone(&self.statistics));
-        let (unapplied, time) = (Arc::clone(&self.unapplied), self.time);
-        Box::new(move || Ok(Box::new(LoggedReader::new(open()?, Arc::clone(&unapplied), time))))
+        self.lagging.opener()
     }
 
     fn attach(&mut self, budget: &Arc<Budget>, statistics: &Arc<StoreStatistics>) {
-        (self.budget, self.statistics) = (Some(Arc::clone(budget)), Arc::clone(statistics));
+        self.lagging.attach(budget, statistics);
         statistics.position.store(self.log.position(), Ordering::Relaxed);
         self.report_sizes();
     }
 }
 
 impl Drop for LoggedStore {
-    /// Applies the rest. If that fails, the next start applies it from the log.
     fn drop(&mut self) {
-        self.unapplied.stop();
-        if let Some(applier) = self.applier.take() {
-            applier.join();
-        }
         if let LogCopy::Shipped(shipping, _) = &self.copy {
             shipping.stop();
         }

@@ -1,8 +1,6 @@
 //! The log and the database together: kills between an append and its apply, pages from both, and a
 //! database that cannot be written.
 
-use super::lookup::Lookup;
-use super::unapplied::Hindrance;
 use super::*;
 use crate::mqtt::packet::PacketId;
 use crate::operators::wanted::Wanted;
@@ -10,6 +8,9 @@ use crate::persistence::records::{
     BodyNumber, DelayedNumber, EntryNumber, Flight, Record, RetainedRecord, SessionKey, StoredDelayed,
 };
 use crate::store::StoreReader;
+use crate::store::lagging::apply::lock;
+use crate::store::lagging::lookup::Lookup;
+use crate::store::lagging::unapplied::{Hindrance, Unapplied};
 use crate::store::log::log_in;
 use crate::store::sqlite::directory::database_in;
 use crate::store::sqlite::inspect::StoreInspection;
@@ -19,7 +20,7 @@ use crate::time::Instant;
 use rusqlite::Connection;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::MutexGuard;
+use std::sync::{Mutex, MutexGuard};
 use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
@@ -44,7 +45,7 @@ fn started() -> (TempDir, LoggedStore) {
     let data = tempfile::tempdir().unwrap();
     let (mut store, _) = start(data.path());
     commit(&mut store, vec![Record::Session(Box::new(session(1, "c")))]);
-    store.unapplied.await_applied().unwrap();
+    store.lagging.unapplied.await_applied().unwrap();
     (data, store)
 }
 
@@ -68,7 +69,7 @@ fn page(reader: &mut dyn StoreReader, numbers: &[u64]) -> Vec<(u64, Vec<u8>)> {
 
 /// Keeps the applying thread from the database.
 fn hold(database: &Mutex<Sqlite>) -> MutexGuard<'_, Sqlite> {
-    apply::lock(database)
+    lock(database)
 }
 
 fn copy_database(from: &Path, to: &Path) {
@@ -142,14 +143,14 @@ fn an_inspection_names_what_the_database_does_not_have() {
     assert_eq!(position, format!("position           {applied}"));
     assert_eq!(log_bytes, format!("log bytes          {}", store.log.bytes()));
     assert_eq!(behind, "not in database    nothing");
-    let held = Arc::clone(&store.database);
+    let held = Arc::clone(&store.lagging.database);
     let held = hold(&held);
     (1..=3).for_each(|n| commit(&mut store, load(n)));
-    let bytes = store.statistics.unapplied_bytes.load(Ordering::Relaxed);
+    let bytes = store.lagging.statistics.unapplied_bytes.load(Ordering::Relaxed);
     let (first, last) = (applied + 1, store.log.position());
     assert_eq!(lines()[2], format!("not in database    {bytes} bytes, positions {first} to {last}"));
     drop(held);
-    store.unapplied.await_applied().unwrap();
+    store.lagging.unapplied.await_applied().unwrap();
     assert_eq!(lines()[2], "not in database    nothing");
 }
 
@@ -160,7 +161,7 @@ fn a_database_of_any_moment_and_the_whole_log_come_to_the_same_rows() {
     for n in 1..120 {
         if n % 20 == 1 {
             let copy = tempfile::tempdir().unwrap();
-            let database = Arc::clone(&store.database);
+            let database = Arc::clone(&store.lagging.database);
             let _held = hold(&database);
             copy_database(data.path(), copy.path());
             copies.push(copy);
@@ -177,10 +178,10 @@ fn a_database_of_any_moment_and_the_whole_log_come_to_the_same_rows() {
         // No tidying: the whole log stays.
         store.commit(&mut group).unwrap();
         if n.is_multiple_of(30) {
-            store.unapplied.await_applied().unwrap();
+            store.lagging.unapplied.await_applied().unwrap();
         }
     }
-    store.unapplied.await_applied().unwrap();
+    store.lagging.unapplied.await_applied().unwrap();
     let expected = rows(data.path());
     assert!(expected.len() > 100);
     for copy in copies {
@@ -197,7 +198,7 @@ fn a_database_of_any_moment_and_the_whole_log_come_to_the_same_rows() {
 fn what_was_committed_is_there_after_a_kill_that_left_the_database_behind() {
     let (data, mut store) = started();
     let killed = tempfile::tempdir().unwrap();
-    let database = Arc::clone(&store.database);
+    let database = Arc::clone(&store.lagging.database);
     let held = hold(&database);
     for number in 10..20 {
         commit(&mut store, put(number, b"x"));
@@ -222,10 +223,10 @@ fn pages_come_from_memory_from_the_database_and_from_both_in_the_order_that_was_
     for number in 10..14 {
         commit(&mut store, put(number, &[number as u8]));
     }
-    store.unapplied.await_applied().unwrap();
+    store.lagging.unapplied.await_applied().unwrap();
     let is = |numbers: &[u64]| numbers.iter().map(|n| (*n, vec![*n as u8])).collect::<Vec<_>>();
     assert_eq!(page(&mut *reader, &[13, 99, 10]), is(&[13, 10]), "from the database");
-    let database = Arc::clone(&store.database);
+    let database = Arc::clone(&store.lagging.database);
     let held = hold(&database);
     for number in 20..24 {
         commit(&mut store, put(number, &[number as u8]));
@@ -238,7 +239,7 @@ fn pages_come_from_memory_from_the_database_and_from_both_in_the_order_that_was_
     assert_eq!(page(&mut *reader, &[20, 10, 11, 23, 99, 12, 21, 13]), is(&[20, 10, 23, 12, 13]));
     assert!(page(&mut *reader, &[]).is_empty());
     drop(held);
-    store.unapplied.await_applied().unwrap();
+    store.lagging.unapplied.await_applied().unwrap();
     assert_eq!(page(&mut *reader, &[20, 10, 11, 23, 99, 12, 21, 13]), is(&[20, 10, 23, 12, 13]));
 }
 
@@ -316,11 +317,11 @@ fn an_entry_apart_from_its_message_is_read_once_the_database_has_both() {
     let (_data, mut store) = started();
     let mut reader = store.reader().unwrap();
     commit(&mut store, put(10, b"x"));
-    store.unapplied.await_applied().unwrap();
+    store.lagging.unapplied.await_applied().unwrap();
     commit(&mut store, vec![Record::Entry(Box::new(entry(11, 1, 10)))]);
     let pair = (EntryNumber(11), BodyNumber(10));
     assert_eq!(reader.entries(&[pair]).unwrap()[0].message.payload(), b"x");
-    assert_eq!(store.unapplied.applied(), store.log.position());
+    assert_eq!(store.lagging.unapplied.applied(), store.log.position());
 }
 
 #[test]
@@ -378,9 +379,9 @@ fn a_database_that_is_unlocked_takes_what_waited_without_a_word_from_anybody() {
     let other = Connection::open(database_in(data.path())).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     commit(&mut store, put(10, b"x"));
-    assert!(matches!(store.unapplied.await_applied(), Err(StoreError::Behind(_))));
+    assert!(matches!(store.lagging.unapplied.await_applied(), Err(StoreError::Behind(_))));
     other.execute_batch("ROLLBACK").unwrap();
-    until(|| store.unapplied.applied() == store.log.position());
+    until(|| store.lagging.unapplied.applied() == store.log.position());
 }
 
 fn until(mut is_so: impl FnMut() -> bool) {
@@ -405,7 +406,7 @@ fn a_full_database_has_no_room_and_acknowledgements_make_room_again() {
     loop {
         commit(&mut store, put(number, &sixty));
         number += 1;
-        match store.unapplied.await_applied() {
+        match store.lagging.unapplied.await_applied() {
             Ok(()) => {}
             Err(StoreError::Behind(_)) => break,
             Err(why) => panic!("{why}"),
@@ -416,7 +417,7 @@ fn a_full_database_has_no_room_and_acknowledgements_make_room_again() {
     // A kill in this state: the next start has everything that was acknowledged, and no room.
     let killed = tempfile::tempdir().unwrap();
     {
-        let database = Arc::clone(&store.database);
+        let database = Arc::clone(&store.lagging.database);
         let _held = hold(&database);
         copy_database(data.path(), killed.path());
         copy_log(data.path(), killed.path());
@@ -430,7 +431,7 @@ fn a_full_database_has_no_room_and_acknowledgements_make_room_again() {
     for gone in 10..number - 5 {
         store.commit_ahead(&group(acknowledged(gone))).unwrap();
     }
-    until(|| store.unapplied.applied() == store.log.position());
+    until(|| store.lagging.unapplied.applied() == store.log.position());
     drop(store);
     let mut store = LoggedStore::open(data.path(), options).unwrap();
     let recovered = store.recover(Moment::now(), Duration::ZERO).unwrap();
@@ -444,7 +445,7 @@ fn a_commit_without_room_frees_the_files_that_the_database_has_and_takes_one_of_
     let large = vec![b'x'; MIB as usize / 3];
     for number in 10..20 {
         commit(&mut store, put(number, &large));
-        store.unapplied.await_applied().unwrap();
+        store.lagging.unapplied.await_applied().unwrap();
     }
     let files = || fs::read_dir(log_in(data.path())).unwrap().count();
     let before = files();
@@ -452,7 +453,7 @@ fn a_commit_without_room_frees_the_files_that_the_database_has_and_takes_one_of_
     store.log.refuse_new_files(true);
     for number in 20..40 {
         commit(&mut store, put(number, &large));
-        store.unapplied.await_applied().unwrap();
+        store.lagging.unapplied.await_applied().unwrap();
     }
     assert!(files() <= before);
     drop(store);
@@ -473,9 +474,13 @@ fn heartbeats_alone_do_not_reach_the_database_and_the_last_one_counts_at_the_nex
     for n in 1..=100 {
         store.heartbeat(at(n * 1_000, 1_700_000_000_000 + n * 1_000)).unwrap();
     }
-    assert_eq!(store.unapplied.applied(), begun);
-    store.unapplied.await_applied().unwrap();
-    assert_eq!((store.unapplied.applied(), position_of(data.path())), (begun, begun), "nobody needs them");
+    assert_eq!(store.lagging.unapplied.applied(), begun);
+    store.lagging.unapplied.await_applied().unwrap();
+    assert_eq!(
+        (store.lagging.unapplied.applied(), position_of(data.path())),
+        (begun, begun),
+        "nobody needs them"
+    );
     let killed = tempfile::tempdir().unwrap();
     copy_database(data.path(), killed.path());
     copy_log(data.path(), killed.path());
@@ -563,9 +568,7 @@ fn a_store_that_syncs_in_intervals_syncs_its_log_when_it_is_told() {
 fn memory_of_changes_that_wait_is_counted_once_and_released_with_their_apply() {
     let (_data, mut store) = started();
     let budget = Arc::new(Budget::new(u64::MAX));
-    store.unapplied.stop();
-    store.applier.take().unwrap().join();
-    store.unapplied = Arc::new(Unapplied::new(MIB, mark(store.log.position()), Figures::default()));
+    store.lagging.begin_anew(Unapplied::new(MIB, mark(store.log.position()), Figures::default()));
     store.attach(&budget, &Arc::default());
     budget.report();
     let before = budget.in_use();
@@ -575,7 +578,7 @@ fn memory_of_changes_that_wait_is_counted_once_and_released_with_their_apply() {
     waiting.clear();
     let counted = budget.report() - before;
     assert!((15_000..17_000).contains(&counted), "{counted}");
-    store.unapplied.await_applied().unwrap();
+    store.lagging.unapplied.await_applied().unwrap();
     until(|| budget.in_use() <= before);
 }
 
@@ -613,11 +616,11 @@ fn a_flip_in_the_log_or_the_database_is_found_or_has_no_effect() {
         group.seal();
         store.commit(&mut group).unwrap();
         if n == 15 {
-            store.unapplied.await_applied().unwrap();
+            store.lagging.unapplied.await_applied().unwrap();
         }
     }
     {
-        let database = Arc::clone(&store.database);
+        let database = Arc::clone(&store.lagging.database);
         let _held = hold(&database);
         copy_database(data.path(), whole.path());
         copy_log(data.path(), whole.path());

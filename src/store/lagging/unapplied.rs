@@ -21,7 +21,7 @@ const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(300) } else { D
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Unapplied {
+pub(in crate::store) struct Unapplied {
     state: Mutex<State>,
     /// The applying thread waits for work.
     work: Condvar,
@@ -66,21 +66,21 @@ struct State {
 
 /// Why the database cannot be written for now.
 #[derive(Debug)]
-pub(super) struct Hindrance {
+pub(in crate::store) struct Hindrance {
     pub why: String,
     /// The database has no room, and is not only locked by another process.
     pub is_full: bool,
 }
 
 /// Changes for the database.
-pub(super) struct Portion {
+pub(in crate::store) struct Portion {
     pub group: Arc<CommitGroup>,
     pub mark: Mark,
 }
 
 impl Unapplied {
     /// Creates it empty: the database has everything up to the mark.
-    pub(super) fn new(many: u64, mark: Mark, figures: Figures) -> Unapplied {
+    pub(in crate::store) fn new(many: u64, mark: Mark, figures: Figures) -> Unapplied {
         let state = State {
             open: CommitGroup::default(),
             mark,
@@ -113,7 +113,7 @@ impl Unapplied {
     ///
     /// # Errors
     /// The database failed.
-    pub(super) fn add(
+    pub(in crate::store) fn add(
         &self,
         group: &mut CommitGroup,
         mark: Mark,
@@ -146,7 +146,7 @@ impl Unapplied {
     /// # Errors
     /// - [`StoreError::Behind`]: it is still behind. Says why.
     /// - [`StoreError::Failed`]: the database failed.
-    pub(super) fn await_room(&self, most: u64, patience: Duration) -> Result<(), StoreError> {
+    pub(in crate::store) fn await_room(&self, most: u64, patience: Duration) -> Result<(), StoreError> {
         let state = self.lock();
         if state.bytes + state.taken_bytes <= most {
             return state.check();
@@ -165,19 +165,19 @@ impl Unapplied {
 
     /// # Errors
     /// The database failed.
-    pub(super) fn check(&self) -> Result<(), StoreError> {
+    pub(in crate::store) fn check(&self) -> Result<(), StoreError> {
         self.lock().check()
     }
 
     /// Records that the database has everything up to this mark, without the applying thread.
-    pub(super) fn is_applied(&self, mark: Mark) {
+    pub(in crate::store) fn is_applied(&self, mark: Mark) {
         let mut state = self.lock();
         (state.mark, state.applied) = (mark, mark.position);
         (state.changed, state.released) = (mark.position, mark.position);
     }
 
     /// Returns the position of the last frame that the database has.
-    pub(super) fn applied(&self) -> u64 {
+    pub(in crate::store) fn applied(&self) -> u64 {
         self.lock().applied
     }
 
@@ -187,7 +187,7 @@ impl Unapplied {
     /// - [`StoreError::Behind`]: the database cannot be written for now, and the call can be made
     ///   again.
     /// - [`StoreError::Failed`]: the database failed.
-    pub(super) fn await_applied(&self) -> Result<(), StoreError> {
+    pub(in crate::store) fn await_applied(&self) -> Result<(), StoreError> {
         let mut state = self.lock();
         let position = state.changed;
         if state.applied < position {
@@ -209,7 +209,7 @@ impl Unapplied {
     }
 
     /// Looks for the deliveries of a page.
-    pub(super) fn look(&self, wanted: &[(EntryNumber, BodyNumber)]) -> Lookup {
+    pub(in crate::store) fn look(&self, wanted: &[(EntryNumber, BodyNumber)]) -> Lookup {
         let state = self.lock();
         look(|| [Some(&state.open), state.taken.as_deref()].into_iter().flatten(), wanted)
     }
@@ -218,7 +218,7 @@ impl Unapplied {
     ///
     /// # Errors
     /// The database or its disk does not report its room.
-    pub(super) fn has_room(&self, database: &Mutex<Sqlite>) -> Result<bool, StoreError> {
+    pub(in crate::store) fn has_room(&self, database: &Mutex<Sqlite>) -> Result<bool, StoreError> {
         if self.lock().has_room() {
             return Ok(true);
         }
@@ -234,34 +234,34 @@ impl Unapplied {
 
     /// Returns the bytes that may be added before there is no room for new messages: as of the last
     /// write to the database, less what has been added since.
-    pub(super) fn room(&self) -> i64 {
+    pub(in crate::store) fn room(&self) -> i64 {
         let state = self.lock();
         let waiting = i64::try_from(state.bytes + state.taken_bytes).unwrap_or(i64::MAX);
         state.figures.room.saturating_sub(waiting)
     }
 
     /// Returns the bytes of the database, as of the last write to it.
-    pub(super) fn database_bytes(&self) -> u64 {
+    pub(in crate::store) fn database_bytes(&self) -> u64 {
         self.lock().figures.bytes
     }
 
     /// Records that there is no room for new messages, until it is measured again.
-    pub(super) fn has_no_room(&self) {
+    pub(in crate::store) fn has_no_room(&self) {
         self.lock().figures.has_room = false;
     }
 
-    pub(super) fn measured(&self, figures: Figures) {
+    pub(in crate::store) fn measured(&self, figures: Figures) {
         self.lock().figures = figures;
     }
 
     /// Tells the applying thread to apply what there is, and to end.
-    pub(super) fn stop(&self) {
+    pub(in crate::store) fn stop(&self) {
         self.lock().is_stopping = true;
         self.work.notify_one();
     }
 
     /// Waits until there are changes to apply, and takes them. Returns `None` at the end.
-    pub(super) fn take(&self) -> Option<Portion> {
+    pub(in crate::store) fn take(&self) -> Option<Portion> {
         let mut state = self.lock();
         loop {
             if state.failure.is_some() {
@@ -297,7 +297,11 @@ impl Unapplied {
 
     /// Records that a portion is in the database. Returns its group to be emptied, and what waits
     /// now as [`Unapplied::add`] does.
-    pub(super) fn done(&self, portion: Portion, figures: Option<Figures>) -> (CommitGroup, (u64, Instant)) {
+    pub(in crate::store) fn done(
+        &self,
+        portion: Portion,
+        figures: Option<Figures>,
+    ) -> (CommitGroup, (u64, Instant)) {
         let mut state = self.lock();
         state.taken = None;
         (state.taken_bytes, state.applied) = (0, portion.mark.position);
@@ -312,14 +316,14 @@ impl Unapplied {
 
     /// Gives the emptied group of a portion back, so that its allocations are used again. The
     /// account has its memory back by now.
-    pub(super) fn recycle(&self, group: CommitGroup, position: u64) {
+    pub(in crate::store) fn recycle(&self, group: CommitGroup, position: u64) {
         let mut state = self.lock();
         (state.spare, state.released) = (group, position);
         self.progress.notify_all();
     }
 
     /// Waits until the memory of all changes is released, at most for `patience`.
-    pub(super) fn await_release(&self, patience: Duration) {
+    pub(in crate::store) fn await_release(&self, patience: Duration) {
         let state = self.lock();
         let position = state.changed;
         let waits = |state: &mut State| state.released < position && state.failure.is_none();
@@ -328,7 +332,12 @@ impl Unapplied {
 
     /// Records why a portion was refused, and adds what has come since: it may free room. Waits for
     /// `pause`. Returns `None` at a stop.
-    pub(super) fn refused(&self, portion: Portion, hindrance: Hindrance, pause: Duration) -> Option<Portion> {
+    pub(in crate::store) fn refused(
+        &self,
+        portion: Portion,
+        hindrance: Hindrance,
+        pause: Duration,
+    ) -> Option<Portion> {
         let mut state = self.lock();
         state.hindrance = Some(hindrance);
         let is_on = |state: &mut State| !state.is_stopping;
@@ -349,12 +358,12 @@ impl Unapplied {
         Some(Portion { group, mark: state.mark })
     }
 
-    pub(super) fn is_stopping(&self) -> bool {
+    pub(in crate::store) fn is_stopping(&self) -> bool {
         self.lock().is_stopping
     }
 
     /// Records that the database failed. Everyone who waits is told.
-    pub(super) fn failed(&self, why: String) {
+    pub(in crate::store) fn failed(&self, why: String) {
         self.lock().failure = Some(why);
         self.progress.notify_all();
     }

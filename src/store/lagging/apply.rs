@@ -20,7 +20,7 @@ const LAST_ATTEMPTS: u32 = 8;
 
 /// The applying thread.
 #[derive(Debug)]
-pub(super) struct Applier(JoinHandle<()>);
+pub(in crate::store) struct Applier(JoinHandle<()>);
 
 impl Applier {
     /// Starts the thread. `time` maps the times of groups to file times. The memory that is
@@ -28,7 +28,7 @@ impl Applier {
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub(super) fn start(
+    pub(in crate::store) fn start(
         database: Arc<Mutex<Sqlite>>,
         unapplied: Arc<Unapplied>,
         time: FileTime,
@@ -50,7 +50,7 @@ impl Applier {
     }
 
     /// Waits until the thread has ended, after [`Unapplied::stop`].
-    pub(super) fn join(self) {
+    pub(in crate::store) fn join(self) {
         // A thread that panicked has already reported it.
         let _ = self.0.join();
     }
@@ -147,7 +147,7 @@ impl Applying {
 }
 
 /// Locks the database.
-pub(super) fn lock(database: &Mutex<Sqlite>) -> MutexGuard<'_, Sqlite> {
+pub(in crate::store) fn lock(database: &Mutex<Sqlite>) -> MutexGuard<'_, Sqlite> {
     // A panic elsewhere ends the process.
     database.lock().unwrap_or_else(PoisonError::into_inner)
 }

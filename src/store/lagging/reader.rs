@@ -14,14 +14,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A reader of the store, for one thread.
-pub(super) struct LoggedReader {
+pub(in crate::store) struct LoggedReader {
     database: Box<dyn StoreReader>,
     unapplied: Arc<Unapplied>,
     time: FileTime,
 }
 
 impl LoggedReader {
-    pub(super) fn new(
+    pub(in crate::store) fn new(
         database: Box<dyn StoreReader>,
         unapplied: Arc<Unapplied>,
         time: FileTime,
