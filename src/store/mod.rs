@@ -27,6 +27,7 @@
 //! | `obstacle` | the log lines about something that keeps a thread from its work |
 //! | [`ship`] | a copy of the log in a folder, seconds later |
 //! | [`replay`] | a data directory from such a copy |
+//! | [`replicated`] | the store of the owner of a cell: the log of a cluster, and the database behind it |
 //! | [`sqlite`] | the database |
 //! | [`statistics`] | the figures of the store's threads |
 //! | [`view`] | looks at stored messages for operators |
@@ -44,6 +45,7 @@ pub mod logged;
 mod obstacle;
 pub mod operation;
 pub mod replay;
+pub mod replicated;
 pub mod ship;
 pub mod sqlite;
 pub mod statistics;
@@ -135,8 +137,28 @@ pub trait Store: Send {
     ///   tried again.
     /// - [`StoreError::Full`]: no change is made, and the store has opened its reserve. The same
     ///   group, or a group that frees more, can be tried again.
+    /// - [`StoreError::Undecided`]: the store has taken the changes out of the group, and
+    ///   [`Store::decide`] says when they are safe. No other commit is allowed before.
     /// - [`StoreError::Failed`]: nobody knows which changes are stored.
     fn commit(&mut self, group: &mut CommitGroup) -> Result<(), StoreError>;
+
+    /// Waits for a moment until the changes of an undecided commit are safe.
+    ///
+    /// # Errors
+    /// - [`StoreError::Undecided`]: not yet.
+    /// - [`StoreError::Failed`]: nobody knows which changes are stored.
+    fn decide(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Called in place of [`Store::commit`] if all changes of a group have cancelled out, before
+    /// what waits for it may leave. A store that others may take over makes sure that nobody has.
+    ///
+    /// # Errors
+    /// [`StoreError::Undecided`]: as for [`Store::commit`].
+    fn confirm(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Makes only those changes of the group that need no room: [`CommitGroup::ahead`], and the
     /// deletions of retained messages. Used after [`StoreError::Full`], so that changes which make
@@ -300,6 +322,9 @@ pub enum StoreError {
     /// The database is too far behind the log. No change was made, and the call can be tried again.
     #[error("the database is behind by {0}")]
     Behind(String),
+    /// Nobody knows yet whether the changes are stored.
+    #[error("the engine of the cluster has not answered yet")]
+    Undecided,
     /// A write, a sync or a read failed. The content of the store is unknown, so the broker must
     /// not go on.
     #[error("{0}")]

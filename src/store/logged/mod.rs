@@ -70,7 +70,15 @@ impl LoggedStore {
         // What the log has was acknowledged, so a limit does not keep it from the database. Beyond
         // the limit there is no room for more.
         let no_limit = SqliteOptions { durability: options.durability, size_limit: None };
-        let mut catch_up = CatchUp::new(Sqlite::open(path, no_limit)?)?;
+        let database = Sqlite::open(path, no_limit)?;
+        if database.cluster_directory()? != 0 {
+            return Err(StoreError::Failed(format!(
+                "{} belongs to a cluster: set the section [cluster] as before, or run `homing cluster leave` \
+                 to make it the store of a broker by itself",
+                path.display()
+            )));
+        }
+        let mut catch_up = CatchUp::new(database)?;
         let (applied, _) = catch_up.database.applied()?;
         let scanned = scan(path, applied, None, |frame| catch_up.take(frame))?;
         catch_up.apply()?;
@@ -141,7 +149,7 @@ impl LoggedStore {
         self.next_number = next_number;
         // A frame of a large message must not keep its memory.
         self.buffer.shrink_to(4 << 20);
-        Ok(Mark { position: head.position, digest, moment, next_number })
+        Ok(Mark { position: head.position, digest, moment, next_number, owner: None })
     }
 
     /// Appends the frame in the buffer. Without room, files that the database does not need any

@@ -9,6 +9,7 @@
 //! | `write` | a commit group as statements |
 //! | `recover` | everything that is stored, at the start |
 //! | `read` | pages of queues, delayed messages |
+//! | [`owner`] | what a cluster adds to the figures |
 //! | `row` | rows as values |
 //! | [`inspect`] | commands of an operator: check, dump, backup |
 //! | `digest` | the digest of each row |
@@ -21,6 +22,7 @@ pub mod directory;
 mod error;
 pub mod inspect;
 pub mod mend;
+pub mod owner;
 mod read;
 mod recover;
 mod row;
@@ -38,6 +40,7 @@ use crate::store::statistics::StoreStatistics;
 use digest::{BODY, ENTRY, META};
 use directory::{Directory, RESERVE};
 use error::{GO_ON, failed, refused};
+use owner::OwnerMark;
 use read::SqliteReader;
 use recover::Recovery;
 use rusqlite::types::Type;
@@ -106,7 +109,7 @@ impl Sqlite {
         let in_directory = |error| match error {
             StoreError::Full(why) => StoreError::Full(format!("{}: {why}", path.display())),
             StoreError::Failed(why) => StoreError::Failed(format!("{}: {why}", path.display())),
-            busy @ (StoreError::Busy(_) | StoreError::Behind(_)) => busy,
+            other => other,
         };
         let set_up = |connection: &mut Connection| {
             set_up(connection, options).map_err(|error| refused(error, directory.path()))
@@ -213,13 +216,16 @@ pub struct Mark {
     pub moment: Heartbeat,
     /// A number above every number that was given to a row up to the frame.
     pub next_number: u64,
+    /// The last Claim up to the frame; `None` without a cluster.
+    pub owner: Option<OwnerMark>,
 }
 
 impl Mark {
     /// Returns the mark of a frame that comes next.
     pub fn behind(&self, head: &Head, digest: Digest) -> Mark {
         let Head { position, moment, next_number, .. } = *head;
-        Mark { position, digest, moment, next_number: next_number.max(self.next_number) }
+        let next_number = next_number.max(self.next_number);
+        Mark { position, digest, moment, next_number, owner: self.owner }
     }
 }
 
@@ -258,6 +264,36 @@ impl Sqlite {
             META.put(&mut connection.prepare(&META.replace())?, params!["log", id as i64]).map(drop)
         };
         put(&self.connection).map_err(|error| self.refuse(error))
+    }
+
+    /// Returns the identifier of the directory in its cluster; 0 if it is of none.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn cluster_directory(&self) -> Result<u64, StoreError> {
+        owner::read_directory(&self.connection).map_err(failed)
+    }
+
+    /// Makes the directory one of a cluster, under this identifier.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn join_cluster(&mut self, id: u64) -> Result<(), StoreError> {
+        owner::write_directory(&self.connection, id).map_err(|error| self.refuse(error))
+    }
+
+    /// Makes the database that of a broker by itself, at the beginning of a new log.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn leave_cluster(&mut self) -> Result<(), StoreError> {
+        let written = self.in_transaction(|transaction| {
+            owner::forget(transaction)?;
+            let mark = read_mark(transaction)?;
+            META.put(&mut transaction.prepare(&META.replace())?, params!["log", 0]).map(drop)?;
+            write_mark(transaction, &Mark { position: 0, digest: Digest::default(), owner: None, ..mark })
+        });
+        written.map_err(|error| self.refuse(error))
     }
 
     /// Makes every change of a sealed group in one transaction, and moves the mark. `time` maps the
@@ -540,7 +576,8 @@ fn write_mark(connection: &Connection, mark: &Mark) -> rusqlite::Result<()> {
     let Mark { position, next_number, .. } = *mark;
     let check = check_of(position, mark.digest, next_number);
     let values = [position, low, high, next_number, file_millis, unix_millis, boot.id, boot.millis, check];
-    connection.prepare_cached(sql)?.execute(values.map(|value| value as i64)).map(drop)
+    connection.prepare_cached(sql)?.execute(values.map(|value| value as i64))?;
+    mark.owner.map_or(Ok(()), |owner| owner::write_owner(connection, &owner))
 }
 
 /// Returns a checksum of a mark. SQLite has none, and frames that a wrong position leaves out would
@@ -569,9 +606,10 @@ fn read_mark(connection: &Connection) -> rusqlite::Result<Mark> {
             let why = "the position in the log is broken: put a backup in place of the database";
             return Err(rusqlite::Error::FromSqlConversionFailure(0, Type::Integer, why.into()));
         }
-        Ok(Mark { position, digest, next_number, moment: Heartbeat::default() })
+        Ok(Mark { position, digest, next_number, ..Mark::default() })
     })?;
-    Ok(Mark { moment: read_heartbeat(connection)?.unwrap_or_default(), ..mark })
+    let moment = read_heartbeat(connection)?.unwrap_or_default();
+    Ok(Mark { moment, owner: owner::read_owner(connection)?, ..mark })
 }
 
 /// Checks the figures of the file, if it is of a version that has digests.

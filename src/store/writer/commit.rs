@@ -31,6 +31,17 @@ const MOST_BLOCKED: usize = 1 << 30;
 /// Number of attempts of a stopping broker to write a group that has no room or meets a lock.
 const LAST_ATTEMPTS: u32 = 8;
 
+/// A group that the store has taken, and that may be stored or not.
+#[derive(Debug, Default)]
+struct Undecided {
+    /// The reports to send when it is stored.
+    waiters: Vec<Committed>,
+    recorded: u64,
+    cancelled: u64,
+    /// The time at which its oldest change came.
+    since: Instant,
+}
+
 /// Runs the committing thread until [`WriterRequest::Stop`], until every sender is gone, or until a
 /// failure, which it reports. Before a stop the thread commits all sent batches, as far as
 /// [`LAST_ATTEMPTS`] allow.
@@ -53,6 +64,7 @@ pub(super) fn run(
         group: CommitGroup::default(),
         group_since: Instant::NEVER,
         waiters: Vec::new(),
+        undecided: None,
         next_heartbeat: now,
         last_heartbeat: Moment::now(),
         next_sync: Instant::NEVER,
@@ -85,6 +97,9 @@ struct Commits<'a, F> {
     group_since: Instant,
     /// The reports to send when the group is committed.
     waiters: Vec<Committed>,
+    /// The group before this one, while its outcome is not known. Later batches are folded into the
+    /// next group meanwhile.
+    undecided: Option<Undecided>,
     next_heartbeat: Instant,
     last_heartbeat: Moment,
     next_sync: Instant,
@@ -109,8 +124,9 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
         self.tell_room()?;
         let mut attempts_left = LAST_ATTEMPTS;
         loop {
-            // After a full group there is mostly more to take, so there is no wait.
-            let may_wait = self.is_blocked || !self.gather_work();
+            // After a full group there is mostly more to take, so there is no wait. While a group is
+            // undecided, the store waits.
+            let may_wait = self.undecided.is_none() && (self.is_blocked || !self.gather_work());
             if may_wait {
                 self.note_pending(Instant::NEVER);
             }
@@ -118,13 +134,17 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
             let is_attempt = !self.is_blocked || now >= self.next_attempt;
             let has_work = self.gather_work();
             self.note_pending(now);
-            if has_work && is_attempt {
+            if self.undecided.is_some() {
+                self.decide()?;
+                attempts_left -= u32::from(self.is_stopping && self.undecided.is_some());
+            } else if has_work && is_attempt {
                 self.write(now)?;
                 attempts_left -= u32::from(self.is_stopping && self.is_blocked);
             }
             self.housekeep(now)?;
             self.budget.report();
-            if self.is_stopping && (!self.gather_work() || attempts_left == 0) {
+            let has_work = self.undecided.is_some() || self.gather_work();
+            if self.is_stopping && (!has_work || attempts_left == 0) {
                 return self.finish();
             }
         }
@@ -159,9 +179,13 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
     /// thread works: a call to the disk that hangs keeps later changes in the channel, where they
     /// are not seen. Called once before a wait and once before a commit, and not for each message.
     fn note_pending(&self, working_since: Instant) {
-        let pending = self.group.recorded() + self.commit_queue.records() as u64;
+        let undecided = self
+            .undecided
+            .as_ref()
+            .map_or((0, Instant::NEVER), |undecided| (undecided.recorded, undecided.since));
+        let pending = undecided.0 + self.group.recorded() + self.commit_queue.records() as u64;
         self.statistics.pending_records.store(pending, Ordering::Relaxed);
-        let since = self.group_since.min(self.commit_queue.oldest()).min(working_since);
+        let since = self.group_since.min(self.commit_queue.oldest()).min(working_since).min(undecided.1);
         self.statistics.uncommitted.set(since);
     }
 
@@ -204,7 +228,7 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
 
     fn bounds(&self) -> Bounds {
         let mut bounds = self.options.bounds;
-        if self.is_blocked {
+        if self.is_blocked || self.undecided.is_some() {
             // Everything is folded in: it is in memory anyway, and it may free room.
             // A frame has at most 4 GiB.
             (bounds.records, bounds.bytes) = (u64::MAX, MOST_BLOCKED);
@@ -214,48 +238,93 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
 
     fn write(&mut self, now: Instant) -> Result<(), StoreError> {
         self.group.seal();
-        let mut cancelled = self.group.cancelled();
-        if !self.group.is_empty() {
-            let began = clock::nanos();
-            // The store takes the operations out.
-            cancelled = self.group.cancelled();
-            let outcome = self.store.commit(&mut self.group);
-            let took = Duration::from_nanos(clock::nanos() - began);
-            match outcome {
-                Ok(()) => self.statistics.wrote(took),
-                Err(StoreError::Full(why)) => {
-                    self.no_room(now, &why);
-                    return self.write_ahead(now);
-                }
-                Err(behind @ (StoreError::Busy(_) | StoreError::Behind(_))) => {
-                    self.wait_for_database(now, &behind);
-                    return Ok(());
-                }
-                Err(failure) => return Err(failure),
+        let (recorded, cancelled) = (self.group.recorded(), self.group.cancelled());
+        let began = clock::nanos();
+        let is_empty = self.group.is_empty();
+        // The store takes the operations out.
+        let outcome = if is_empty { self.store.confirm() } else { self.store.commit(&mut self.group) };
+        match outcome {
+            Ok(()) if is_empty => {}
+            Ok(()) => self.statistics.wrote(Duration::from_nanos(clock::nanos() - began)),
+            Err(StoreError::Full(why)) => {
+                self.no_room(now, &why);
+                return self.write_ahead(now);
             }
-            // The room is reported before the notices of the commit, because after them the shards
-            // count these bytes as in the store.
-            self.tell_room()?;
-            self.statistics.bytes.store(self.store.bytes(), Ordering::Relaxed);
+            Err(behind @ (StoreError::Busy(_) | StoreError::Behind(_))) => {
+                self.wait_for_database(now, &behind);
+                return Ok(());
+            }
+            Err(StoreError::Undecided) => {
+                let waiters = std::mem::take(&mut self.waiters);
+                self.undecided = Some(Undecided { waiters, recorded, cancelled, since: self.group_since });
+                self.begin_group(now);
+                return Ok(());
+            }
+            Err(failure) => return Err(failure),
         }
-        self.is_blocked = false;
-        if let Some(for_ms) = self.behind.gone(now) {
-            info!(event = "store.committed_again", for_ms, "pending changes are committed again");
+        if !is_empty {
+            self.measure()?;
         }
-        self.statistics.committed(self.group.recorded(), cancelled);
-        self.group.clear();
-        self.group_since = Instant::NEVER;
+        self.begin_group(now);
+        self.statistics.committed(recorded, cancelled);
         // The budget comes before the reports, because their receivers must find the account
         // without the written records.
         self.budget.report();
         for committed in self.waiters.drain(..) {
             (self.on)(WriterNotice::Committed(committed));
         }
+        self.after_commit(now)
+    }
+
+    /// Begins the next group, since the store has taken the present one.
+    fn begin_group(&mut self, now: Instant) {
+        self.is_blocked = false;
+        if let Some(for_ms) = self.behind.gone(now) {
+            info!(event = "store.committed_again", for_ms, "pending changes are committed again");
+        }
+        self.group.clear();
+        self.group_since = Instant::NEVER;
+    }
+
+    /// Reports sizes, before the notices of a commit: after them the shards count its bytes as in
+    /// the store.
+    fn measure(&mut self) -> Result<(), StoreError> {
+        self.tell_room()?;
+        self.statistics.bytes.store(self.store.bytes(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Does what can wait until the notices of a commit are sent.
+    fn after_commit(&mut self, now: Instant) -> Result<(), StoreError> {
         self.store.tidy()?;
         if !self.is_full && (self.room < LOW || !self.store.has_room()?) {
             self.say_full(now, "it is near its size limit, or the disk has no room for its reserve");
         }
         Ok(())
+    }
+
+    /// Asks for the outcome of a group that the store has taken.
+    fn decide(&mut self) -> Result<(), StoreError> {
+        match self.store.decide() {
+            Ok(()) => {}
+            Err(StoreError::Undecided) => {
+                if !self.is_full && !self.store.has_room()? {
+                    self.say_full(clock::now(), "the log of the cluster has no room");
+                }
+                return Ok(());
+            }
+            Err(failure) => return Err(failure),
+        }
+        let Some(Undecided { waiters, recorded, cancelled, .. }) = self.undecided.take() else {
+            return Ok(());
+        };
+        self.measure()?;
+        self.statistics.committed(recorded, cancelled);
+        self.budget.report();
+        for committed in waiters {
+            (self.on)(WriterNotice::Committed(committed));
+        }
+        self.after_commit(clock::now())
     }
 
     /// Handles a database that is too far behind its log: another process has it locked, or its
@@ -289,7 +358,9 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
                 }
                 self.tell_room()
             }
-            Err(StoreError::Full(_) | StoreError::Busy(_) | StoreError::Behind(_)) => Ok(()),
+            Err(
+                StoreError::Full(_) | StoreError::Busy(_) | StoreError::Behind(_) | StoreError::Undecided,
+            ) => Ok(()),
             Err(failure) => Err(failure),
         }
     }
@@ -392,7 +463,8 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
     }
 
     fn finish(&mut self) -> Result<(), StoreError> {
-        let left = self.group.recorded() + self.commit_queue.records() as u64;
+        let undecided = self.undecided.as_ref().map_or(0, |undecided| undecided.recorded);
+        let left = undecided + self.group.recorded() + self.commit_queue.records() as u64;
         if left > 0 {
             warn!(
                 event = "store.changes_lost",
@@ -411,7 +483,9 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
 /// it.
 fn tolerate_full(outcome: Result<(), StoreError>) -> Result<(), StoreError> {
     match outcome {
-        Err(StoreError::Full(_) | StoreError::Busy(_) | StoreError::Behind(_)) => Ok(()),
+        Err(StoreError::Full(_) | StoreError::Busy(_) | StoreError::Behind(_) | StoreError::Undecided) => {
+            Ok(())
+        }
         other => other,
     }
 }

@@ -1,0 +1,223 @@
+//! The store of the node that owns a cell of a cluster. The log is that of the cell, which the
+//! engine of the cluster keeps; the database behind it is this node's own ([`super::lagging`]).
+//!
+//! A commit hands its group to the log, and returns when the engine has it. If that takes longer
+//! than a moment, the group stays with the store, and the committing thread goes on without it
+//! ([`StoreError::Undecided`]): a group may be stored though nobody has heard so, and may be stored
+//! only once. Knows no engine: [`CellLog`] is its door.
+
+use super::coalesce::CommitGroup;
+use super::frame::cluster::GroupBody;
+use super::lagging::{Lagging, PATIENCE};
+use super::sqlite::{Mark, Sqlite};
+use super::statistics::StoreStatistics;
+use super::wall::{FileTime, Heartbeat};
+use super::{Moment, OpenReader, Store, StoreError};
+use crate::mqtt::charge::Budget;
+use crate::persistence::records::{BodyCopy, Recovered};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Bytes of the log from which on changes are applied before their time.
+const MANY: u64 = 8 << 20;
+/// Bytes of the log that may wait for the database. With more, commits wait.
+const MOST_BEHIND: u64 = 8 * MANY;
+/// The time that a commit waits for the engine before its group counts as undecided. An engine that
+/// works answers in a tenth of it.
+const MOMENT: Duration = Duration::from_millis(150);
+/// The time that a start waits for the engine at a time.
+const START: Duration = Duration::from_secs(1);
+
+/// A group on its way to the log of its cell.
+#[derive(Debug)]
+pub struct NextGroup {
+    /// Its operations.
+    pub body: GroupBody,
+    /// A number above every number that it gives to a row.
+    pub next_number: u64,
+    /// The moment of its frames.
+    pub moment: Heartbeat,
+}
+
+/// The log of a cell, as the store of its owner sees it.
+pub trait CellLog: Send {
+    /// Hands in a group. Not before the outcome of the one before.
+    fn begin(&mut self, group: NextGroup);
+
+    /// Waits for the outcome of the group that was handed in, and returns the mark of its last
+    /// frame; `None` if the engine has not stored it yet.
+    ///
+    /// # Errors
+    /// The cell has another owner, or is alarmed: nothing is stored any more.
+    fn outcome(&mut self, patience: Duration) -> Result<Option<Mark>, StoreError>;
+
+    /// Returns true if a promise may leave without a frame.
+    fn has_lease(&self) -> bool;
+
+    /// Returns true if the engine has room for new frames.
+    fn has_room(&self) -> bool;
+
+    /// Sets the time of frames that the log itself makes. Called once, before the first commit.
+    fn time_runs(&mut self, time: FileTime);
+}
+
+/// See the module.
+pub struct ReplicatedStore {
+    lagging: Lagging,
+    log: Box<dyn CellLog>,
+    path: PathBuf,
+    /// The group whose outcome is not known.
+    under_way: Option<UnderWay>,
+    /// The moment of frames that a start writes, as in a store without a cluster.
+    moment: Option<Heartbeat>,
+    next_number: u64,
+    is_running: bool,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    group: CommitGroup,
+    bytes: u64,
+}
+
+impl ReplicatedStore {
+    /// Makes the store of a database that has everything up to `mark`.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn new(database: Sqlite, mark: Mark, log: Box<dyn CellLog>) -> Result<ReplicatedStore, StoreError> {
+        Ok(ReplicatedStore {
+            path: database.path().to_owned(),
+            lagging: Lagging::new(database, mark, MANY)?,
+            log,
+            under_way: None,
+            moment: None,
+            next_number: mark.next_number,
+            is_running: false,
+        })
+    }
+
+    fn begin(&mut self, body: GroupBody, highest_number: u64) {
+        self.next_number = self.next_number.max(highest_number + 1);
+        let moment = self.moment.unwrap_or_else(|| Heartbeat::at(Moment::now(), self.lagging.time()));
+        self.log.begin(NextGroup { body, next_number: self.next_number, moment });
+    }
+
+    /// Hands in a group, and waits until it is stored: at a start, before there are clients.
+    fn store_now(&mut self, body: GroupBody, highest_number: u64) -> Result<Mark, StoreError> {
+        self.begin(body, highest_number);
+        loop {
+            if let Some(mark) = self.log.outcome(START)? {
+                return Ok(mark);
+            }
+        }
+    }
+
+    /// Hands in a group whose operations the store keeps.
+    fn hand_in(&mut self, group: CommitGroup, body: GroupBody) -> Result<(), StoreError> {
+        let bytes = body.len() as u64;
+        let highest = group.highest_number();
+        self.begin(body, highest);
+        self.under_way = Some(UnderWay { group, bytes });
+        self.decide()
+    }
+
+    /// Notes that the broker writes for itself from here on, and no more as of the start.
+    fn runs(&mut self) {
+        self.moment = None;
+        if !self.is_running {
+            self.is_running = true;
+            self.log.time_runs(self.lagging.time());
+        }
+    }
+}
+
+impl Store for ReplicatedStore {
+    fn recover(&mut self, now: Moment, horizon: Duration) -> Result<Recovered, StoreError> {
+        let (recovered, mends, moment) = self.lagging.recover(now, horizon)?;
+        self.next_number = self.next_number.max(recovered.next_number);
+        self.moment = Some(moment.unwrap_or_else(|| Heartbeat::at(now, self.lagging.time())));
+        if moment.is_none() || !mends.is_empty() {
+            let mark = self.store_now(GroupBody::of(&mends, self.lagging.time()), 0)?;
+            self.lagging.apply_now(&mends, mark)?;
+        }
+        Ok(recovered)
+    }
+
+    fn copy_bodies(&mut self, copies: &[BodyCopy]) -> Result<(), StoreError> {
+        let highest = copies.iter().map(|copy| copy.to.0).max().unwrap_or(0);
+        let mark = self.store_now(GroupBody::of_copies(copies), highest)?;
+        self.lagging.copy_now(copies, mark)
+    }
+
+    fn commit(&mut self, group: &mut CommitGroup) -> Result<(), StoreError> {
+        self.lagging.unapplied.await_room(MOST_BEHIND, PATIENCE)?;
+        self.runs();
+        let body = GroupBody::of(group, self.lagging.time());
+        self.hand_in(std::mem::take(group), body)
+    }
+
+    fn decide(&mut self) -> Result<(), StoreError> {
+        self.lagging.unapplied.check()?;
+        let Some(mark) = self.log.outcome(MOMENT)? else { return Err(StoreError::Undecided) };
+        let Some(UnderWay { mut group, bytes }) = self.under_way.take() else { return Ok(()) };
+        self.lagging.statistics.position.store(mark.position, Ordering::Relaxed);
+        self.lagging.fold(&mut group, mark, bytes)
+    }
+
+    fn confirm(&mut self) -> Result<(), StoreError> {
+        if self.log.has_lease() {
+            return Ok(());
+        }
+        self.runs();
+        self.hand_in(CommitGroup::default(), GroupBody::default())
+    }
+
+    fn commit_ahead(&mut self, _group: &CommitGroup) -> Result<(), StoreError> {
+        // Only a snapshot makes room in the engine, and the database of this node has its own room.
+        Err(StoreError::Full("the log of the cluster".into()))
+    }
+
+    fn heartbeat(&mut self, _now: Moment) -> Result<(), StoreError> {
+        // The beats of the owner say it.
+        self.lagging.unapplied.check()
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn tidy(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn has_room(&mut self) -> Result<bool, StoreError> {
+        Ok(self.log.has_room() && self.lagging.has_room()?)
+    }
+
+    fn room(&mut self) -> Result<i64, StoreError> {
+        Ok(self.lagging.unapplied.room())
+    }
+
+    fn limit_size(&mut self, size_limit: Option<u64>) -> Result<(), StoreError> {
+        self.lagging.limit_size(size_limit)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.lagging.unapplied.database_bytes()
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
+    fn opener(&self) -> OpenReader {
+        self.lagging.opener()
+    }
+
+    fn attach(&mut self, budget: &Arc<Budget>, statistics: &Arc<StoreStatistics>) {
+        self.lagging.attach(budget, statistics);
+    }
+}
