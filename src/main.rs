@@ -18,6 +18,7 @@ use homing::auth::passwd::PasswdArguments;
 use homing::health::command::HealthArguments;
 #[cfg(feature = "load")]
 use homing::load::{self, LoadArguments};
+use program::cluster::ClusterQuery;
 use program::commands::{ImportArguments, change_passwords, check_health, translate};
 use program::data::{StoreQuery, inspect_store};
 use program::doctor::{check, check_refused, check_with_files};
@@ -119,6 +120,11 @@ enum BrokerCommand {
     /// Follow the packets of clients and the way of messages through a running broker
     #[cfg(feature = "admin")]
     Trace(TraceArguments),
+    /// Make a cluster of several machines, and look at it
+    Cluster {
+        #[command(subcommand)]
+        query: ClusterQuery,
+    },
     /// Inspect the data directory; reads only, also while a broker uses it
     Store {
         #[command(subcommand)]
@@ -136,6 +142,7 @@ impl BrokerCommand {
             BrokerCommand::Serve
             | BrokerCommand::CheckConfig { .. }
             | BrokerCommand::Doctor
+            | BrokerCommand::Cluster { .. }
             | BrokerCommand::Store { .. } => false,
         }
     }
@@ -205,6 +212,7 @@ fn run(command: BrokerCommand, settings: &Settings) -> ExitCode {
         BrokerCommand::Ctl(arguments) => program::control::control(&arguments, &loaded.config),
         #[cfg(feature = "admin")]
         BrokerCommand::Trace(arguments) => program::control::follow(&arguments, &loaded.config),
+        BrokerCommand::Cluster { query } => program::cluster::query(&query, &loaded.config),
         BrokerCommand::Store { query } => inspect_store(&query, &loaded.config),
         BrokerCommand::Health(arguments) => {
             // An address on the command line wins over the address that a broker has written to its

@@ -373,7 +373,12 @@ impl Broker {
     ///
     /// A second signal exits at once with code 1, and so does a failed store. SIGHUP reads
     /// everything again ([`Self::reload`]); SIGUSR1 writes [`Self::dump`] to standard error.
-    pub fn run(mut self, signals: Signals) -> ExitCode {
+    pub fn run(self, signals: Signals) -> ExitCode {
+        self.run_until(signals, || ())
+    }
+
+    /// As [`Broker::run`]. `before_stop` is called after the signal, before the broker stops.
+    pub fn run_until(mut self, signals: Signals, before_stop: impl FnOnce()) -> ExitCode {
         let (runtime, mut caught) = signals.into_parts();
         let failed = self.failed.take();
         runtime.block_on(async {
@@ -384,6 +389,7 @@ impl Broker {
             };
             service::stops();
             info!(event = "broker.stopping", signal = name, "stopping; a second signal exits at once");
+            before_stop();
             let (done, finished) = oneshot::channel();
             std::thread::spawn(move || {
                 self.shutdown();

@@ -80,6 +80,21 @@ impl Signals {
         Ok(Signals { runtime, caught })
     }
 
+    /// Waits until something is done, or for a signal to stop at, whose name is the error. SIGHUP and
+    /// SIGUSR1 do nothing meanwhile.
+    ///
+    /// # Errors
+    /// The name of the signal.
+    pub fn wait<T>(&mut self, done: impl Future<Output = T>) -> Result<T, &'static str> {
+        let Signals { runtime, caught } = self;
+        runtime.block_on(async {
+            tokio::select! {
+                done = done => Ok(done),
+                name = caught.next(None) => Err(name),
+            }
+        })
+    }
+
     /// Returns the event loop of the handlers, and the handlers.
     pub(super) fn into_parts(self) -> (Runtime, Caught) {
         (self.runtime, self.caught)

@@ -4,12 +4,23 @@
 //! |---|---|
 //! | `engine` | the door to what keeps the log of a cell on several machines |
 //! | `nats` | the engine behind it: NATS JetStream (cargo feature `cluster`) |
+//! | `tail` | the end of the log that a node has, and the next frame behind it |
+//! | `follower` | frames of the log on their way into the database of a node |
+//! | `driver` | the thread that carries out the ownership of a cell |
+//! | `workers` | the threads that wait for the engine |
+//! | `owner_log` | the log of a cell as the store of its owner sees it |
+//! | `commands` | what `homing cluster` does |
+//! | `row` | what each node tells the others about itself |
+//! | `node` | the life of a node, from its start to its end |
 
+pub mod commands;
+pub mod driver;
 pub mod engine;
 #[cfg(test)]
 #[path = "../../tests/support/engine_contract.rs"]
 #[expect(unreachable_pub, reason = "a module of the test kit")]
 mod engine_contract;
+pub mod follower;
 #[cfg(test)]
 #[path = "../../tests/support/memory_engine.rs"]
 #[expect(unreachable_pub, reason = "a module of the test kit")]
@@ -19,3 +30,8 @@ mod memory_engine;
 mod model_tests;
 #[cfg(feature = "cluster")]
 pub mod nats;
+pub mod node;
+pub mod owner_log;
+pub mod row;
+mod tail;
+mod workers;

@@ -45,6 +45,26 @@ named_enum! {
         Commit = "commit",
     }
 
+    /// What lets an acknowledgement leave that no session is owed, in a cluster.
+    #[derive(Default)]
+    pub enum ClusterAcks {
+        /// A lease.
+        #[default]
+        Lease = "lease",
+        /// A frame of its own.
+        Commit = "commit",
+    }
+
+    /// What a node does that serves, and is cut off from the engine of its cluster.
+    #[derive(Default)]
+    pub enum IsolationAction {
+        /// It disconnects its clients.
+        #[default]
+        Disconnect = "disconnect",
+        /// It keeps them.
+        Keep = "keep",
+    }
+
     /// The protocol of a listener.
     #[derive(Default)]
     pub enum ListenerProtocol {
@@ -105,4 +125,4 @@ impl OtlpSignal {
     }
 }
 
-value::named_fields! { Anonymous, AuthMethod, DeniedPublish, DeniedSubscribe, DropReason, DurabilityLevel, JwtFrom, ListenerProtocol, LogFormat, OnAckTimeout, OnExhausted, OtlpSignal, PayloadViews, ProtocolVersion, ProxyProtocol, QueuePolicy }
+value::named_fields! { Anonymous, AuthMethod, ClusterAcks, DeniedPublish, DeniedSubscribe, DropReason, DurabilityLevel, IsolationAction, JwtFrom, ListenerProtocol, LogFormat, OnAckTimeout, OnExhausted, OtlpSignal, PayloadViews, ProtocolVersion, ProxyProtocol, QueuePolicy }

@@ -45,12 +45,13 @@ pub use crate::session::redelivery_rule::RedeliveryRule;
 pub use crate::time::duration;
 pub use bridge::{Balance, Bridge, BridgeAddress, BridgeTopic, BridgeVersion};
 pub use choices::{
-    DurabilityLevel, JwtFrom, ListenerProtocol, LogFormat, OtlpSignal, PayloadViews, ProxyProtocol,
+    ClusterAcks, DurabilityLevel, IsolationAction, JwtFrom, ListenerProtocol, LogFormat, OtlpSignal,
+    PayloadViews, ProxyProtocol,
 };
 pub use in_force::{KeyInForce, KeySources, help_of};
 pub use keys::{
-    Acl, Admin, Auth, Bans, Config, Expiry, KeepAlive, Limits, Log, Network, Otlp, Redelivery, Runtime,
-    Store, Sys,
+    Acl, Admin, Auth, Bans, Cluster, Config, Expiry, KeepAlive, Limits, Log, Network, Otlp, Redelivery,
+    Runtime, Store, Sys,
 };
 pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls};
 pub use listener_changes::{ListenerChange, ListenerChangeKind};

@@ -8,6 +8,7 @@
 //! | `banner`, `administration` | the message of the start, and the start of the HTTP interface |
 //! | `export` | the start of the export by OTLP |
 //! | `serve` | the run of the broker |
+//! | `cluster` | the broker as a node of a cluster, and `homing cluster` |
 //! | `control` | `homing ctl` and `homing trace` |
 //! | `doctor` | `homing doctor` |
 //! | `manual` | the manual page, and the completions of shells |
@@ -16,6 +17,7 @@
 #[cfg(feature = "admin")]
 pub(crate) mod administration;
 pub(crate) mod banner;
+pub(crate) mod cluster;
 pub(crate) mod commands;
 #[cfg(feature = "admin")]
 pub(crate) mod control;

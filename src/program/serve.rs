@@ -3,6 +3,7 @@
 #[cfg(feature = "admin")]
 use super::administration::{AdminPart, StoreOpened};
 use super::banner::{banner, log_listeners, warn_of_entrances, warn_of_unproven_names};
+use super::cluster::{self, OwnerPart};
 #[cfg(feature = "admin")]
 use super::data::socket_path;
 use super::data::{open_store, storage_line};
@@ -46,7 +47,7 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
     raise_descriptor_limit();
     service::starts();
     let configuration = configuration_line(&loaded);
-    let signals = match Signals::catch() {
+    let mut signals = match Signals::catch() {
         Ok(signals) => signals,
         Err(error) => {
             complain(&format!("cannot wait for signals: {error}"));
@@ -63,7 +64,18 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
     if let Err(error) = admin.start(&loaded.config, socket.as_deref(), StoreOpened::No) {
         return failed(&error);
     }
-    let store = match open_store(&loaded.config) {
+    let mut owner = match loaded.config.cluster.is_on() {
+        true => match cluster::stand_by(&loaded.config, &mut signals) {
+            Ok(owner) => Some(owner),
+            Err(code) => return code,
+        },
+        false => None,
+    };
+    let opened = match &mut owner {
+        Some(owner) => owner.store(),
+        None => open_store(&loaded.config),
+    };
+    let store = match opened {
         Ok(store) => store,
         Err(error) => return failed(&error),
     };
@@ -74,7 +86,11 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
     let sources = KeySources::of_start(&loaded);
     #[cfg(feature = "admin")]
     let store_settings = loaded.config.store.clone();
-    let broker = match Broker::start_with(loaded.config, store) {
+    let started = match (&owner, store) {
+        (Some(_), Some(store)) => Broker::start_as_owner(loaded.config, store),
+        (_, store) => Broker::start_with(loaded.config, store),
+    };
+    let broker = match started {
         Ok(broker) => broker,
         Err(error) => return failed(&error),
     };
@@ -101,7 +117,11 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
     say(&banner(&broker, &configuration, &storage, administration.as_deref()));
     let observer = broker.observer();
     service::is_ready(move || is_alive(&observer));
-    let code = broker.run(signals);
+    if let Some(owner) = &mut owner {
+        owner.ready(&broker, is_alive);
+    }
+    let code = broker.run_until(signals, || owner.iter().for_each(OwnerPart::leave));
+    owner.iter().for_each(OwnerPart::left);
     if let Some(file) = &addresses_file {
         // The file may not exist, if it could not be written.
         drop(std::fs::remove_file(file));

@@ -5,11 +5,12 @@ use super::StoreError;
 use super::coalesce::CommitGroup;
 use super::frame::Frame;
 use super::log::LARGEST_SEGMENT;
+use super::sqlite::owner::OwnerMark;
 use super::sqlite::{Mark, Sqlite};
 use super::wall::FileTime;
 
 /// See the module.
-pub(super) struct CatchUp {
+pub(crate) struct CatchUp {
     pub database: Sqlite,
     group: CommitGroup,
     mark: Mark,
@@ -22,21 +23,26 @@ impl CatchUp {
     ///
     /// # Errors
     /// The database cannot be read.
-    pub(super) fn new(database: Sqlite) -> Result<CatchUp, StoreError> {
+    pub(crate) fn new(database: Sqlite) -> Result<CatchUp, StoreError> {
         let (applied, mark) = database.applied()?;
         Ok(CatchUp { database, group: CommitGroup::default(), mark, applied: applied.position })
     }
 
     /// Returns the mark of the last frame.
-    pub(super) fn mark(&self) -> Mark {
+    pub(crate) fn mark(&self) -> Mark {
         self.mark
+    }
+
+    /// Sets the last Claim up to the next frame.
+    pub(crate) fn owner_is(&mut self, owner: Option<OwnerMark>) {
+        self.mark.owner = owner;
     }
 
     /// Takes the next frame.
     ///
     /// # Errors
     /// The database cannot be written.
-    pub(super) fn take(&mut self, frame: Frame) -> Result<(), StoreError> {
+    pub(crate) fn take(&mut self, frame: Frame) -> Result<(), StoreError> {
         let Frame { head, digest, operations, retained, copies } = frame;
         if !copies.is_empty() {
             self.apply()?;
@@ -58,7 +64,7 @@ impl CatchUp {
     ///
     /// # Errors
     /// The database cannot be written.
-    pub(super) fn apply(&mut self) -> Result<(), StoreError> {
+    pub(crate) fn apply(&mut self) -> Result<(), StoreError> {
         if self.applied == self.mark.position {
             return Ok(());
         }

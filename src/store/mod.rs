@@ -33,7 +33,7 @@
 //! | [`view`] | looks at stored messages for operators |
 //! | [`wall`] | the times in the store, and the time that passed while it was closed |
 
-mod catch_up;
+pub(crate) mod catch_up;
 pub mod coalesce;
 pub mod commit_queue;
 mod files;

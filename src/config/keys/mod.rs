@@ -16,6 +16,7 @@ mod admin;
 mod auth;
 mod bans;
 mod bridges;
+mod cluster;
 mod expiry;
 mod keep_alive;
 mod limits;
@@ -41,6 +42,7 @@ pub use acl::Acl;
 pub use admin::Admin;
 pub use auth::Auth;
 pub use bans::Bans;
+pub use cluster::Cluster;
 pub use expiry::Expiry;
 pub use keep_alive::KeepAlive;
 pub use limits::Limits;
@@ -63,6 +65,7 @@ configuration! {
     expiry: Expiry,
     redelivery: Redelivery,
     store: Store,
+    cluster: Cluster,
     sys: Sys,
     log: Log,
     admin: Admin,

@@ -79,7 +79,7 @@ impl Digest {
     }
 
     /// Returns the digest as two numbers, for columns of a database.
-    pub(super) fn halves(self) -> [u64; 2] {
+    pub(crate) fn halves(self) -> [u64; 2] {
         let number = u128::from_le_bytes(self.0);
         [number as u64, (number >> 64) as u64]
     }

@@ -17,6 +17,7 @@ pub mod tail;
 use super::StoreError;
 use super::files::{self, is_want_of_room, preallocate, sync};
 use super::frame::Digest;
+use crate::clock;
 use segment::{END, HEADER, Segment};
 use std::collections::VecDeque;
 use std::fs;
@@ -244,6 +245,16 @@ impl Log {
     pub(super) fn refuse_new_files(&mut self, is_disk_full: bool) {
         self.is_disk_full = is_disk_full;
     }
+}
+
+/// Returns an identifier for a new log, or for a directory of a cluster.
+pub fn new_id() -> u64 {
+    let mut bytes = [0; 8];
+    // Without a source of randomness the time has to do: two logs of one database are hours apart.
+    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
+        bytes = clock::unix_millis().to_le_bytes();
+    }
+    (u64::from_le_bytes(bytes) >> 1).max(1)
 }
 
 /// Returns the directory of the log in a data directory.

@@ -10,7 +10,7 @@ use super::coalesce::CommitGroup;
 use super::frame::{self, Head};
 use super::lagging::{Lagging, PATIENCE};
 use super::log::recovery::scan;
-use super::log::{Log, Room, segment_size};
+use super::log::{Log, Room, new_id, segment_size};
 use super::ship::{self, MOST_KEPT, ShipOptions, Shipping};
 use super::sqlite::directory::{existing_part, refuse_following, space_in};
 use super::sqlite::{Mark, Sqlite, SqliteOptions};
@@ -393,16 +393,6 @@ enum LogCopy {
 /// Returns the part of a size limit that is left for the database.
 fn limit_of_database(size_limit: Option<u64>, segment_size: u64) -> Option<u64> {
     size_limit.map(|limit| limit.saturating_sub(MOST_FILES * segment_size))
-}
-
-/// Returns an identifier for a new log.
-fn new_id() -> u64 {
-    let mut bytes = [0; 8];
-    // Without a source of randomness the time has to do: two logs of one database are hours apart.
-    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
-        bytes = clock::unix_millis().to_le_bytes();
-    }
-    (u64::from_le_bytes(bytes) >> 1).max(1)
 }
 
 #[cfg(test)]

@@ -34,9 +34,12 @@ pub struct Timing {
     pub loss: Duration,
 }
 
-impl Default for Timing {
-    fn default() -> Timing {
-        let millis = Duration::from_millis;
+impl Timing {
+    /// The durations of a cluster that sets none.
+    pub const DEFAULT: Timing = {
+        const fn millis(millis: u64) -> Duration {
+            Duration::from_millis(millis)
+        }
         Timing {
             beat: millis(1000),
             early_beat: millis(250),
@@ -50,6 +53,12 @@ impl Default for Timing {
             isolation: millis(10_000),
             loss: millis(30_000),
         }
+    };
+}
+
+impl Default for Timing {
+    fn default() -> Timing {
+        Timing::DEFAULT
     }
 }
 

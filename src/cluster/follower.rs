@@ -1,0 +1,154 @@
+//! Frames of the log of a cell on their way into the database of a node that follows.
+//!
+//! A frame is checked against the end of the log that the node has, folded, and written into the
+//! database about once a second. So the database is a prefix of the log at any time, and a new owner
+//! needs only the last second.
+
+use super::tail::{Tail, Unfit};
+use crate::persistence::ownership::SeenKind;
+use crate::store::catch_up::CatchUp;
+use crate::store::frame::cluster::{FrameKind, body_of, read_group};
+use crate::store::frame::{Digest, Frame, FrameError, Head};
+use crate::store::sqlite::{Mark, Sqlite};
+use crate::store::wall::Heartbeat;
+use crate::store::{Moment, StoreError};
+use crate::time::Instant;
+use std::time::Duration;
+
+/// The time after which changes are in the database.
+const AGE: Duration = Duration::from_secs(1);
+/// The same for frames without changes: the position in the database only has to be near the end.
+const IDLE_AGE: Duration = Duration::from_secs(5);
+/// The largest size of a group in pieces, in bytes. An owner makes none that is larger.
+const LARGEST_GROUP: usize = 1 << 30;
+
+/// See the module.
+pub(super) struct Follower {
+    catch_up: CatchUp,
+    tail: Tail,
+    /// The operations of a group of which the last piece did not come yet.
+    pieces: Vec<u8>,
+    /// The time of the first frame that the database does not have; [`Instant::NEVER`] for none.
+    since: Instant,
+    has_changes: bool,
+}
+
+/// A frame that continues the log.
+#[derive(Debug)]
+pub(super) struct Next {
+    pub kind: SeenKind,
+    head: Head,
+    digest: Digest,
+    frame_kind: FrameKind,
+    /// The operations; `None` for a piece.
+    group: Option<Frame>,
+}
+
+/// When a frame came.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Arrival {
+    /// It is older than the node's look at the log. Its own clocks say when it was made.
+    Late,
+    /// The node had all frames before it when it came, so it was made now. The node's own clocks say
+    /// when: those of another machine may be days apart.
+    Now(Moment),
+}
+
+impl Follower {
+    /// Begins with the database of a node.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub(super) fn new(database: Sqlite, log: u64, cell: u16) -> Result<Follower, StoreError> {
+        let catch_up = CatchUp::new(database)?;
+        let tail = Tail::new(log, cell, catch_up.mark());
+        Ok(Follower { catch_up, tail, pieces: Vec::new(), since: Instant::NEVER, has_changes: false })
+    }
+
+    /// Returns the end of the log that the node has.
+    pub(super) fn tail(&self) -> &Tail {
+        &self.tail
+    }
+
+    /// Reads the frame at this position of the engine.
+    ///
+    /// # Errors
+    /// It does not continue the log, or cannot be read.
+    pub(super) fn read(&self, position: u64, bytes: &[u8]) -> Result<Next, Unfit> {
+        let (checked, frame_kind) = self.tail.check(position, bytes)?;
+        let (_, head, digest) = checked;
+        let group = match frame_kind {
+            FrameKind::Fragment => None,
+            FrameKind::Group => Some(read_group(&self.pieces, checked)?),
+            FrameKind::Claim(_) | FrameKind::Beat | FrameKind::Release => {
+                Some(Frame { head, digest, operations: Vec::new(), retained: Vec::new(), copies: Vec::new() })
+            }
+        };
+        if self.pieces.len() > LARGEST_GROUP {
+            return Err(FrameError::Content("more pieces than a group can have").into());
+        }
+        Ok(Next { kind: frame_kind.seen(), head, digest, frame_kind, group })
+    }
+
+    /// Takes the frame that [`Follower::read`] has returned. `bytes` are those of the frame.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub(super) fn take(
+        &mut self,
+        next: Next,
+        bytes: &[u8],
+        arrival: Arrival,
+        now: Instant,
+    ) -> Result<(), StoreError> {
+        let Next { mut head, digest, frame_kind, group, .. } = next;
+        self.tail.advance(&head, digest, frame_kind);
+        let Some(mut frame) = group else {
+            self.pieces.extend_from_slice(body_of(bytes));
+            return Ok(());
+        };
+        if matches!(frame_kind, FrameKind::Group | FrameKind::Claim(_)) {
+            self.pieces = Vec::new();
+        }
+        if !self.pieces.is_empty() {
+            // A beat between two pieces: the database must not be at a position behind the first.
+            return Ok(());
+        }
+        if let Arrival::Now(moment) = arrival {
+            let file_millis = head.moment.file_millis;
+            head.moment = Heartbeat { file_millis, unix_millis: moment.unix_millis, boot: moment.boot };
+            frame.head = head;
+        }
+        self.has_changes |= !frame.operations.is_empty() || !frame.retained.is_empty();
+        self.since = self.since.min(now);
+        self.catch_up.owner_is(self.tail.mark().owner);
+        self.catch_up.take(frame)
+    }
+
+    /// Writes into the database what is old enough.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub(super) fn tick(&mut self, now: Instant) -> Result<(), StoreError> {
+        let age = if self.has_changes { AGE } else { IDLE_AGE };
+        if self.since.is_never() || now.since(self.since) < age {
+            return Ok(());
+        }
+        self.apply()
+    }
+
+    fn apply(&mut self) -> Result<(), StoreError> {
+        (self.since, self.has_changes) = (Instant::NEVER, false);
+        self.catch_up.apply()
+    }
+
+    /// Writes everything into the database, and hands it to the owner of the cell with its mark.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub(super) fn finish(mut self) -> Result<(Sqlite, Mark), StoreError> {
+        self.apply()?;
+        let mark = self.catch_up.mark();
+        Ok((self.catch_up.database, mark))
+    }
+}

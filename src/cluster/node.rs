@@ -1,0 +1,281 @@
+//! The life of a node: it joins the cluster with its data directory, stands by, and serves when the
+//! cell is its own.
+
+use super::driver::{self, DriverDoor, DriverInput, DriverStart, IsAlive, NodeEvent, NodeFacts};
+use super::engine::{Engine, EngineError};
+use super::row::{self, CLUSTER, ClusterRow, ClusterView, node_key, read_node};
+use crate::broker::owner_door::OwnerDoor;
+use crate::clock;
+use crate::config::{Cluster, ClusterAcks, DurabilityLevel, IsolationAction};
+use crate::persistence::ownership::{CellNode, EXIT_REFUSED, Position, Role, Start};
+use crate::store::StoreError;
+use crate::store::frame::Digest;
+use crate::store::sqlite::{Sqlite, SqliteOptions};
+use crate::time::Instant;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tracing::{info, warn};
+
+/// The time between two log lines about an engine that is away.
+const SAY_AGAIN: Duration = Duration::from_secs(10);
+/// The time between two questions of a start.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// The time for which a row of the same name must not change before another directory takes it.
+const QUIET: Duration = Duration::from_secs(6);
+
+/// Why a node does not join. The process ends with [`EXIT_REFUSED`].
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// A setting or the engine is not as it has to be.
+    #[error("{0}")]
+    Refused(String),
+    /// The data directory cannot be used.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+}
+
+impl JoinError {
+    /// Returns the exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            JoinError::Refused(_) => EXIT_REFUSED,
+            JoinError::Store(_) => 1,
+        }
+    }
+}
+
+fn refused<T>(why: impl Into<String>) -> Result<T, JoinError> {
+    Err(JoinError::Refused(why.into()))
+}
+
+/// A node that has joined its cluster.
+pub struct Node {
+    driver: DriverDoor,
+    /// What it has to do.
+    pub events: UnboundedReceiver<NodeEvent>,
+    /// The cluster as it sees it.
+    pub view: Arc<ClusterView>,
+}
+
+/// The way to a node that runs.
+#[derive(Clone)]
+pub struct NodeDoor(DriverDoor);
+
+impl Node {
+    /// Joins with this data directory, and stands by. Waits as long as the engine is away.
+    ///
+    /// # Errors
+    /// The settings, the engine or the directory are not as they have to be.
+    pub fn join(settings: &Cluster, engine: Arc<dyn Engine>, data: &Path) -> Result<Node, JoinError> {
+        let cluster = wait_for_cluster(&*engine, settings)?;
+        check_engine(&*engine)?;
+        let timing = settings.timing().map_err(|error| JoinError::Refused(format!("cluster.{error}")))?;
+        let Some(place) = settings.place() else {
+            return refused(format!("cluster.node {:?} is not in cluster.nodes", settings.node));
+        };
+        let options = SqliteOptions { durability: DurabilityLevel::Os, size_limit: None };
+        let mut database = Sqlite::open(data, options)?;
+        let directory = take_directory(&mut database, &cluster, data)?;
+        refuse_twin(&*engine, &settings.node, directory)?;
+        let mark = database.applied()?.1;
+        let boot = clock::boot().map_or(0, |(id, _)| id);
+        let start = Start {
+            position: Position(mark.position),
+            claim: mark.owner.map(|owner| owner.claim),
+            is_released: mark.owner.is_some_and(|owner| owner.is_released),
+            crashes: note_start(data, boot),
+        };
+        let facts = Arc::new(Mutex::new(NodeFacts {
+            role: Role::Following,
+            epoch: start.claim.map_or(0, |claim| claim.epoch),
+            owner: None,
+            position: mark.position,
+            digest: Digest::default(),
+            lease_until: Instant::ZERO,
+            bounds: None,
+            undecided_since: Instant::NEVER,
+            alarm: String::new(),
+        }));
+        let view = ClusterView::new(settings.node.clone(), settings.nodes.clone(), Arc::clone(&facts));
+        let view = Arc::new(view);
+        let (events, received) = unbounded_channel();
+        let nodes = u16::try_from(settings.nodes.len()).unwrap_or(u16::MAX);
+        let driver = driver::start(DriverStart {
+            engine: Arc::clone(&engine),
+            node: CellNode { cell: 0, node: place, nodes, directory, boot },
+            timing,
+            start,
+            log: cluster.log,
+            database,
+            by_lease: settings.acks == ClusterAcks::Lease,
+            keeps_clients: settings.isolation == IsolationAction::Keep,
+            facts,
+            events,
+        })?;
+        let rows = row::start(engine, Arc::clone(&view), directory, driver.clone());
+        rows.map_err(|error| StoreError::Failed(format!("a thread for the cluster: {error}")))?;
+        info!(
+            event = "cluster.joined",
+            cluster = settings.name,
+            node = settings.node,
+            position = mark.position,
+            "this node stands by"
+        );
+        Ok(Node { driver, events: received, view })
+    }
+
+    /// Returns the way to the node.
+    pub fn door(&self) -> NodeDoor {
+        NodeDoor(self.driver.clone())
+    }
+}
+
+impl NodeDoor {
+    /// Says that the broker has recovered its store, and can let clients in.
+    pub fn recovered(&self, door: OwnerDoor, is_alive: IsAlive) {
+        self.0.tell(DriverInput::Recovered(door, is_alive));
+    }
+
+    /// Says that the node is to leave.
+    pub fn leave(&self) {
+        self.0.tell(DriverInput::Drain);
+    }
+
+    /// Says that the broker has ended, and that nothing is left to store.
+    pub fn flushed(&self) {
+        self.0.tell(DriverInput::Flushed);
+    }
+}
+
+/// Waits until the engine says what cluster it has.
+fn wait_for_cluster(engine: &dyn Engine, settings: &Cluster) -> Result<ClusterRow, JoinError> {
+    let mut say_at = clock::now();
+    loop {
+        match engine.row(CLUSTER) {
+            Ok(Some(row)) => return check_cluster(&row.value, settings),
+            Ok(None) | Err(EngineError::Missing(_)) => {
+                return refused(format!(
+                    "the engine has no cluster {:?}: `homing cluster init` makes it, once",
+                    settings.name
+                ));
+            }
+            Err(error @ EngineError::Refused(_)) => {
+                return refused(format!("the engine refuses this node: {error}"));
+            }
+            Err(error) => {
+                let now = clock::now();
+                if now >= say_at {
+                    say_at = now + SAY_AGAIN;
+                    warn!(event = "cluster.engine_away", %error, "waiting for the engine of the cluster; see cluster.nats");
+                }
+                std::thread::sleep(ASK_AGAIN);
+            }
+        }
+    }
+}
+
+fn check_cluster(value: &[u8], settings: &Cluster) -> Result<ClusterRow, JoinError> {
+    let Ok(cluster) = serde_json::from_slice::<ClusterRow>(value) else {
+        return refused(
+            "the row of the cluster in the engine cannot be read: a newer program may have written it",
+        );
+    };
+    if cluster.name != settings.name {
+        return refused(format!(
+            "the engine has the cluster {:?}, and cluster.name is {:?}",
+            cluster.name, settings.name
+        ));
+    }
+    if cluster.cells != 1 {
+        return refused(format!("the cluster has {} cells, and this program serves 1", cluster.cells));
+    }
+    Ok(cluster)
+}
+
+/// Refuses an engine whose settings may lose frames.
+fn check_engine(engine: &dyn Engine) -> Result<(), JoinError> {
+    let check = loop {
+        match engine.check() {
+            Ok(check) => break check,
+            Err(EngineError::Missing(_)) => {
+                return refused("the engine has no log: run `homing cluster init`");
+            }
+            Err(error) => {
+                warn!(event = "cluster.engine_away", %error, "the settings of the engine cannot be checked yet");
+                std::thread::sleep(ASK_AGAIN);
+            }
+        }
+    };
+    for warning in &check.warnings {
+        warn!(event = "cluster.engine_unchecked", "{warning}");
+    }
+    match check.problems.is_empty() {
+        true => Ok(()),
+        false => refused(check.problems.join("; ")),
+    }
+}
+
+/// Makes a new directory one of the cluster, and refuses one of another.
+fn take_directory(database: &mut Sqlite, cluster: &ClusterRow, data: &Path) -> Result<u64, JoinError> {
+    let (applied, mark) = database.applied()?;
+    let directory = database.cluster_directory()?;
+    let data = data.display();
+    match (directory, applied.id) {
+        (0, log) if mark.position == 0 && log.is_none_or(|log| log == cluster.log) => {
+            let id = crate::store::log::new_id();
+            database.set_log_id(cluster.log)?;
+            database.join_cluster(id)?;
+            Ok(id)
+        }
+        (0, _) => refused(format!(
+            "{data} has the store of a broker by itself: name an empty store.path; the sessions of a broker come into a new cluster with `homing cluster init --from {data}`"
+        )),
+        (_, Some(log)) if log != cluster.log => refused(format!(
+            "{data} is of another cluster, or of one before `init`: name an empty store.path"
+        )),
+        (directory, _) => Ok(directory),
+    }
+}
+
+/// Notes this start in a file of the directory, and returns the starts of the last minute, this one
+/// included.
+fn note_start(data: &Path, boot: u64) -> u32 {
+    let path = data.join("cluster-starts");
+    let now = clock::boot().map_or_else(clock::unix_millis, |(_, millis)| millis);
+    let is_recent = |line: &&str| {
+        let Some((of, at)) = line.split_once(' ') else { return false };
+        let at: u64 = at.parse().unwrap_or(0);
+        of == boot.to_string() && now.saturating_sub(at) < 60_000
+    };
+    let text = std::fs::read_to_string(&path).unwrap_or_default();
+    let mut recent: Vec<String> = text.lines().filter(is_recent).map(str::to_owned).collect();
+    recent.push(format!("{boot} {now}"));
+    // Without the file, a node that crashes again and again takes its cell again each time.
+    if let Err(error) = std::fs::write(&path, recent.join("\n")) {
+        warn!(event = "cluster.starts_not_noted", file = %path.display(), %error, "the starts of this node are not counted");
+    }
+    recent.len() as u32
+}
+
+/// Refuses a second node of the same name. A new directory takes the name of a node that is silent.
+fn refuse_twin(engine: &dyn Engine, node: &str, directory: u64) -> Result<(), JoinError> {
+    let key = node_key(node);
+    let look = || engine.row(&key).ok().flatten();
+    let Some(first) = look() else { return Ok(()) };
+    let is_other = |value: &[u8]| read_node(value).is_some_and(|row| row.directory != directory);
+    if !is_other(&first.value) {
+        return Ok(());
+    }
+    let until = clock::now() + QUIET;
+    while clock::now() < until {
+        std::thread::sleep(ASK_AGAIN);
+        if look().is_some_and(|row| row.revision != first.revision && is_other(&row.value)) {
+            return refused(format!(
+                "another process is the node {node:?} with another data directory: each node needs a name of its own in cluster.node"
+            ));
+        }
+    }
+    Ok(())
+}

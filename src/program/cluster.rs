@@ -1,0 +1,320 @@
+//! The broker as a node of a cluster: it stands by until the cell is its own, then serves, and
+//! leaves in order.
+
+use super::data::data_directory;
+use super::output::{REFUSED, complain, say};
+use clap::Subcommand;
+use homing::broker::observer::Observer;
+use homing::broker::owner_door::OwnerDoor;
+use homing::broker::{Broker, Signals};
+use homing::cluster::commands::{self, CommandError};
+use homing::cluster::driver::{Cell, NodeEvent};
+use homing::cluster::engine::Engine;
+use homing::cluster::node::{JoinError, Node, NodeDoor};
+use homing::config::{Cluster, Config, DurabilityLevel};
+use homing::log::stderr;
+use homing::store::replicated::ReplicatedStore;
+use homing::store::{Store, StoreError};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tracing::{error, info, warn};
+
+/// Time for the broker to end its lease before it stops.
+const FLUSH: Duration = Duration::from_secs(2);
+/// Time for the last frame of a node that leaves. Without it, another node takes over later.
+const RELEASE: Duration = Duration::from_secs(5);
+
+/// A node that owns its cell.
+pub(crate) struct OwnerPart {
+    pub(crate) node: NodeDoor,
+    cell: Option<Cell>,
+    events: Option<UnboundedReceiver<NodeEvent>>,
+    /// Says that the lease has ended.
+    flush: Option<Receiver<()>>,
+    /// Says that the last frame is stored.
+    left: Option<Receiver<()>>,
+}
+
+/// The commands about a cluster.
+#[derive(Subcommand)]
+pub(crate) enum ClusterQuery {
+    /// Make the log of a new cluster in NATS, once
+    Init,
+    /// Show who serves, how far each node is, and how full the log is; exit code 1 if nobody serves
+    Status,
+    /// Check the settings of NATS, and every frame of the log; exit code 0 or 1
+    Verify,
+    /// Let another node serve: the node ends in order, and its clients reconnect
+    Drain {
+        /// The node [default: cluster.node]
+        #[arg(value_name = "NODE")]
+        node: Option<String>,
+        /// Drain though no other node stands by
+        #[arg(long)]
+        force: bool,
+    },
+    /// Make the data directory that of a broker by itself again
+    Leave,
+}
+
+/// Carries out a command about the cluster.
+pub(crate) fn query(query: &ClusterQuery, config: &Config) -> ExitCode {
+    let settings = &config.cluster;
+    let refuse = |why: &str, code: u8| {
+        complain(why);
+        ExitCode::from(code)
+    };
+    let outcome = if let ClusterQuery::Leave = query {
+        let Some(data) = data_directory(config) else { return refuse("store.path is needed", REFUSED) };
+        commands::leave(&data)
+    } else {
+        if !settings.is_on() {
+            return refuse("cluster.name is needed: the section [cluster] of the configuration", REFUSED);
+        }
+        if let Some(problem) = problem_of(config) {
+            return refuse(&problem, REFUSED);
+        }
+        let engine = match open_engine(settings) {
+            Ok(engine) => engine,
+            Err(why) => return refuse(&why, REFUSED),
+        };
+        match query {
+            ClusterQuery::Init => commands::init(&*engine, settings),
+            ClusterQuery::Status => commands::status(&*engine, settings),
+            ClusterQuery::Verify => commands::verify(&*engine, settings),
+            ClusterQuery::Drain { node, force } => {
+                commands::drain(&*engine, settings, node.as_ref().unwrap_or(&settings.node), *force)
+            }
+            ClusterQuery::Leave => unreachable!("it was carried out"),
+        }
+    };
+    match outcome {
+        Ok(report) => {
+            say(&report.text);
+            if report.is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error @ CommandError::Refused(_)) => refuse(&error.to_string(), REFUSED),
+        Err(error) => refuse(&error.to_string(), 1),
+    }
+}
+
+/// Returns the first reason why these settings make no node of a cluster, and what would be right.
+fn problem_of(config: &Config) -> Option<String> {
+    let Cluster { node, nodes, nats, .. } = &config.cluster;
+    let unnamed = config.listeners.iter().any(|listener| listener.name.is_none());
+    let durability = config.store.durability;
+    let is_weak =
+        matches!(durability, DurabilityLevel::Os | DurabilityLevel::None | DurabilityLevel::Interval);
+    [
+        (nodes.is_empty(), "cluster.nodes is needed: the names of all nodes, the same list on each".to_owned()),
+        (
+            config.cluster.place().is_none(),
+            format!("cluster.node {node:?} has to be one of cluster.nodes {nodes:?}"),
+        ),
+        (nats.is_empty(), "cluster.nats is needed: the servers of NATS JetStream".to_owned()),
+        (
+            is_weak,
+            format!("store.durability = {:?} does not fit a cluster, whose engine stores each group before it is acknowledged: leave it at \"commit\"", durability.name()),
+        ),
+        (config.store.copied_to().is_some(), "store.ship_to does not work in a cluster: the log is in NATS".to_owned()),
+        (unnamed, "each of [[listeners]] needs a name in a cluster: sessions remember it on all nodes".to_owned()),
+        (
+            config.cluster.certificate_paths().is_none()
+                && (!config.cluster.nats_certificate.is_empty() || !config.cluster.nats_key.is_empty()),
+            "cluster.nats_certificate and cluster.nats_key are needed together".to_owned(),
+        ),
+        (
+            config.cluster.nats_user.is_empty() != config.cluster.nats_password_file.is_empty(),
+            "cluster.nats_user and cluster.nats_password_file are needed together".to_owned(),
+        ),
+    ]
+    .into_iter()
+    .find_map(|(is_wrong, text)| is_wrong.then_some(text))
+    .or_else(|| config.cluster.timing().err().map(|error| format!("cluster.{error}")))
+}
+
+/// Opens the engine that the settings name.
+///
+/// # Errors
+/// Says which key is wrong.
+pub(crate) fn open_engine(settings: &Cluster) -> Result<Arc<dyn Engine>, String> {
+    #[cfg(feature = "cluster")]
+    {
+        use homing::cluster::nats::{Nats, NatsSettings};
+        let password = settings.password_path().map(|path| {
+            std::fs::read_to_string(&path)
+                .map(|text| zeroize::Zeroizing::new(text.lines().next().unwrap_or_default().to_owned()))
+                .map_err(|error| format!("cluster.nats_password_file {}: {error}", path.display()))
+        });
+        let user = password.transpose()?.map(|password| (settings.nats_user.clone(), password));
+        let settings = NatsSettings {
+            cluster: settings.name.clone(),
+            cell: 0,
+            node: settings.node.clone(),
+            servers: settings.nats.clone(),
+            user,
+            ca: settings.ca_path(),
+            certificate: settings.certificate_paths(),
+            monitor: Some(settings.monitor.clone()).filter(|monitor| !monitor.is_empty()),
+        };
+        let engine = Nats::open(settings).map_err(|error| error.to_string())?;
+        Ok(Arc::new(engine))
+    }
+    #[cfg(not(feature = "cluster"))]
+    Err(format!(
+        "cluster.name = {:?}: this program was built without the cargo feature \"cluster\"",
+        settings.name
+    ))
+}
+
+/// Joins the cluster, and stands by until this node owns the cell. Returns the exit code if the
+/// process is to end before.
+///
+/// # Errors
+/// The exit code, after a line that says why.
+pub(crate) fn stand_by(config: &Config, signals: &mut Signals) -> Result<OwnerPart, ExitCode> {
+    let refuse = |why: &str, code: u8| {
+        complain(why);
+        stderr::flush();
+        ExitCode::from(code)
+    };
+    if let Some(problem) = problem_of(config) {
+        return Err(refuse(&problem, 2));
+    }
+    let engine = open_engine(&config.cluster).map_err(|why| refuse(&why, 2))?;
+    let Some(data) = data_directory(config) else {
+        return Err(refuse("store.path is needed in a cluster", 2));
+    };
+    let settings = config.cluster.clone();
+    let (joined, result) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || drop(joined.send(Node::join(&settings, engine, &data))));
+    let joined: Result<Node, JoinError> = match signals.wait(result) {
+        Ok(Ok(joined)) => joined,
+        Ok(Err(_)) => return Err(refuse("the thread that joins the cluster ended", 1)),
+        Err(name) => {
+            info!(event = "broker.stopping", signal = name, "stopping before the node has joined");
+            stderr::flush();
+            return Err(ExitCode::SUCCESS);
+        }
+    };
+    let mut node = joined.map_err(|error| refuse(&error.to_string(), error.code()))?;
+    say(&format!(
+        "Homing {}: node {} of cluster {} stands by",
+        env!("CARGO_PKG_VERSION"),
+        config.cluster.node,
+        config.cluster.name
+    ));
+    let door = node.door();
+    let mut is_leaving = false;
+    loop {
+        match signals.wait(node.events.recv()) {
+            Ok(Some(NodeEvent::Recover(cell))) => {
+                return Ok(OwnerPart {
+                    node: door,
+                    cell: Some(*cell),
+                    events: Some(node.events),
+                    flush: None,
+                    left: None,
+                });
+            }
+            Ok(Some(NodeEvent::Left) | None) => {
+                stderr::flush();
+                return Err(ExitCode::SUCCESS);
+            }
+            // An alarmed node stays, so that operators see it.
+            Ok(Some(_)) => {}
+            Err(name) if is_leaving => {
+                warn!(event = "broker.exiting", signal = name, "exiting at once");
+                stderr::flush();
+                return Err(ExitCode::FAILURE);
+            }
+            Err(name) => {
+                info!(event = "broker.stopping", signal = name, "stopping; a second signal exits at once");
+                is_leaving = true;
+                if node.view.facts().role == homing::persistence::ownership::Role::Alarmed {
+                    return Err(ExitCode::SUCCESS);
+                }
+                door.leave();
+            }
+        }
+    }
+}
+
+impl OwnerPart {
+    /// Makes the store of the cell.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub(crate) fn store(&mut self) -> Result<Option<Box<dyn Store>>, StoreError> {
+        let Some(Cell { database, mark, log }) = self.cell.take() else { return Ok(None) };
+        let store = ReplicatedStore::new(database, mark, log)?;
+        Ok(Some(Box::new(store)))
+    }
+
+    /// Says that the broker is ready, and from now on lets clients in and out as the node says.
+    pub(crate) fn ready(&mut self, broker: &Broker, is_alive: impl Fn(&Observer) -> bool + Send + 'static) {
+        let (Some(door), Some(events)) = (broker.owner_door(), self.events.take()) else { return };
+        let (flush, flushes) = channel();
+        let (left, leaves) = channel();
+        (self.flush, self.left) = (Some(flushes), Some(leaves));
+        let carry_out = carry_out(door.clone(), events, flush, left);
+        let run = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            runtime.map(|runtime| runtime.block_on(carry_out)).unwrap_or_else(|error| {
+                error!(event = "cluster.no_thread", %error, "no event loop for the node");
+                std::process::exit(1)
+            });
+        };
+        if let Err(error) = std::thread::Builder::new().name("homing-node".into()).spawn(run) {
+            error!(event = "cluster.no_thread", %error, "no thread for the node");
+            std::process::exit(1);
+        }
+        let observer = broker.observer();
+        self.node.recovered(door, Box::new(move || is_alive(&observer)));
+    }
+
+    /// Ends the lease. Before the broker stops.
+    pub(crate) fn leave(&self) {
+        self.node.leave();
+        let _ = self.flush.as_ref().map(|flush| flush.recv_timeout(FLUSH));
+    }
+
+    /// Gives the cell up. After the broker has stopped, with everything committed.
+    pub(crate) fn left(&self) {
+        self.node.flushed();
+        if self.left.as_ref().is_some_and(|left| left.recv_timeout(RELEASE).is_err()) {
+            warn!(
+                event = "cluster.no_release",
+                "the engine does not store that this node leaves: another one takes over later"
+            );
+        }
+    }
+}
+
+/// Carries out what the node says, until it has left.
+async fn carry_out(
+    door: OwnerDoor,
+    mut events: UnboundedReceiver<NodeEvent>,
+    flush: Sender<()>,
+    left: Sender<()>,
+) {
+    while let Some(event) = events.recv().await {
+        match event {
+            NodeEvent::LetIn => match door.let_in().await {
+                Ok(()) => info!(event = "cluster.serves", "this node serves clients"),
+                Err(error) => {
+                    error!(event = "cluster.not_bound", %error, "a listener cannot be opened: this node ends, and another one serves");
+                    stderr::flush();
+                    std::process::exit(1);
+                }
+            },
+            NodeEvent::ShutOut | NodeEvent::Alarmed(_) => door.shut_out().await,
+            NodeEvent::Flush => drop(flush.send(())),
+            NodeEvent::Left => drop(left.send(())),
+            NodeEvent::Recover(_) => {}
+        }
+    }
+}
