@@ -2,7 +2,7 @@
 //! reaches it, whether a node runs or not.
 
 use super::engine::{Bounds, Engine, EngineError};
-use super::row::{ALARM, CLUSTER, ClusterRow, NodeRow, node_key, read_node};
+use super::row::{ALARM, CLUSTER, ClusterRow, NodeRow, SILENT, node_key, read_node};
 use super::tail::Tail;
 use crate::clock;
 use crate::config::{Cluster, DurabilityLevel};
@@ -16,9 +16,6 @@ use std::time::Duration;
 
 /// Bytes of the log that are read at once.
 const READ: usize = 4 << 20;
-/// A row that is older than this, by the wall clocks of both machines, is that of a node that is
-/// silent.
-const SILENT: Duration = Duration::from_secs(15);
 /// A standby may lag by this many frames and still take over at once.
 const MOST_LAG: u64 = 1_000;
 
@@ -133,7 +130,7 @@ pub fn status(engine: &dyn Engine, settings: &Cluster) -> Result<Report, Command
                 row.position,
                 last.saturating_sub(row.position),
                 row.version,
-                format(Duration::from_millis(clock::unix_millis().saturating_sub(row.unix_ms) / 100 * 100)),
+                format(Duration::from_millis(age_of(row) / 100 * 100)),
             ),
         };
     }
@@ -233,6 +230,11 @@ pub fn leave(data: &Path) -> Result<Report, CommandError> {
     Ok(Report { text, is_good: true })
 }
 
+/// Returns the age of a row in milliseconds, by the wall clocks of both machines.
+fn age_of(row: &NodeRow) -> u64 {
+    clock::unix_millis().saturating_sub(row.unix_ms)
+}
+
 fn is_silent(row: &NodeRow) -> bool {
-    u128::from(clock::unix_millis().saturating_sub(row.unix_ms)) > SILENT.as_millis()
+    u128::from(age_of(row)) > SILENT.as_millis()
 }

@@ -6,15 +6,15 @@
 use super::engine::{Bounds, Engine, EngineError, MAX_FRAME};
 use super::follower::{Arrival, Follower};
 use super::owner_log::{OwnerLog, OwnerState};
-use super::row::RowsSeen;
+use super::row::{RowsSeen, WakeRows};
 use super::tail::{Made, Tail, Unfit};
 use super::workers::{AppendJob, Workers};
 use crate::broker::owner_door::OwnerDoor;
 use crate::clock;
 use crate::log::stderr;
 use crate::persistence::ownership::{
-    Alarm, AppendId, AppendKind, AppendReply, CellNode, CellOwnership, ChainBreak, EngineAnswer, NextFrame,
-    OwnershipInput, OwnershipOutput, Position, Progress, Role, Start, Timing,
+    Alarm, AppendId, AppendKind, AppendReply, CellNode, CellOwnership, ChainBreak, EXIT_LOST, EXIT_REFUSED,
+    EngineAnswer, NextFrame, OwnershipInput, OwnershipOutput, Position, Progress, Role, Start, Timing,
 };
 use crate::store::frame::Digest;
 use crate::store::frame::cluster::FrameKind;
@@ -131,6 +131,7 @@ pub(super) struct DriverStart {
     pub keeps_clients: bool,
     pub facts: Arc<Mutex<NodeFacts>>,
     pub events: UnboundedSender<NodeEvent>,
+    pub wake_rows: WakeRows,
 }
 
 /// The way to the driver.
@@ -153,8 +154,19 @@ pub(super) fn start(start: DriverStart) -> Result<DriverDoor, StoreError> {
     let failed = |error: &dyn std::fmt::Display| StoreError::Failed(error.to_string());
     let (sender, inputs) = channel();
     let now = clock::now();
-    let DriverStart { engine, node, timing, start, log, database, by_lease, keeps_clients, facts, events } =
-        start;
+    let DriverStart {
+        engine,
+        node,
+        timing,
+        start,
+        log,
+        database,
+        by_lease,
+        keeps_clients,
+        facts,
+        events,
+        wake_rows,
+    } = start;
     let machine = CellOwnership::new(node, timing, start, now).map_err(|error| failed(&error))?;
     let follower = Follower::new(database, log, node.cell)?;
     let (stored, of_store) = channel();
@@ -183,8 +195,10 @@ pub(super) fn start(start: DriverStart) -> Result<DriverDoor, StoreError> {
         reported: Position(0),
         facts,
         events,
+        wake_rows,
         stuck_said: Instant::ZERO,
         no_reply: String::new(),
+        reported_role: Role::Following,
         next_tick: now,
         has_ended: false,
     };
@@ -246,9 +260,12 @@ struct Driver {
     reported: Position,
     facts: Arc<Mutex<NodeFacts>>,
     events: UnboundedSender<NodeEvent>,
+    wake_rows: WakeRows,
     stuck_said: Instant,
     /// Why the last append had no answer.
     no_reply: String,
+    /// The role in the last row.
+    reported_role: Role,
     next_tick: Instant,
     has_ended: bool,
 }
@@ -366,9 +383,9 @@ impl Driver {
                     event = "cluster.purged",
                     position,
                     wanted = next.0,
-                    "the log begins behind this node's database: a snapshot is needed"
+                    "the log begins behind this node's database: the next start fetches a snapshot"
                 );
-                return self.exit(crate::persistence::ownership::EXIT_REFUSED);
+                return self.exit(EXIT_LOST);
             }
             let read = match follower.read(position, &bytes) {
                 Ok(read) => read,
@@ -397,7 +414,7 @@ impl Driver {
                 }
                 self.tell(OwnershipInput::Broken(broken));
             }
-            Unfit::Unreadable(_) => self.exit(crate::persistence::ownership::EXIT_REFUSED),
+            Unfit::Unreadable(_) => self.exit(EXIT_REFUSED),
         }
     }
 
@@ -426,6 +443,10 @@ impl Driver {
             self.queue.pop_front();
         }
         self.report();
+        if self.reported_role != self.machine.role() {
+            self.reported_role = self.machine.role();
+            let _ = self.wake_rows.send(());
+        }
     }
 
     fn renew_lease(&mut self) {

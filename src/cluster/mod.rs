@@ -11,6 +11,7 @@
 //! | `owner_log` | the log of a cell as the store of its owner sees it |
 //! | `commands` | what `homing cluster` does |
 //! | `row` | what each node tells the others about itself |
+//! | `snapshots` | whole databases in the engine, in place of the log before them |
 //! | `node` | the life of a node, from its start to its end |
 
 pub mod commands;
@@ -33,5 +34,6 @@ pub mod nats;
 pub mod node;
 pub mod owner_log;
 pub mod row;
+mod snapshots;
 mod tail;
 mod workers;

@@ -4,6 +4,7 @@
 use super::driver::{self, DriverDoor, DriverInput, DriverStart, IsAlive, NodeEvent, NodeFacts};
 use super::engine::{Engine, EngineError};
 use super::row::{self, CLUSTER, ClusterRow, ClusterView, node_key, read_node};
+use super::snapshots::{self, SnapshotFailure};
 use crate::broker::owner_door::OwnerDoor;
 use crate::clock;
 use crate::config::{Cluster, ClusterAcks, DurabilityLevel, IsolationAction};
@@ -13,6 +14,7 @@ use crate::store::frame::Digest;
 use crate::store::sqlite::{Sqlite, SqliteOptions};
 use crate::time::Instant;
 use std::path::Path;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -75,6 +77,7 @@ impl Node {
         let Some(place) = settings.place() else {
             return refused(format!("cluster.node {:?} is not in cluster.nodes", settings.node));
         };
+        wait_for_snapshot(&*engine, data, &cluster)?;
         let options = SqliteOptions { durability: DurabilityLevel::Os, size_limit: None };
         let mut database = Sqlite::open(data, options)?;
         let directory = take_directory(&mut database, &cluster, data)?;
@@ -101,6 +104,7 @@ impl Node {
         let view = ClusterView::new(settings.node.clone(), settings.nodes.clone(), Arc::clone(&facts));
         let view = Arc::new(view);
         let (events, received) = unbounded_channel();
+        let (wake_rows, wakes) = channel();
         let nodes = u16::try_from(settings.nodes.len()).unwrap_or(u16::MAX);
         let driver = driver::start(DriverStart {
             engine: Arc::clone(&engine),
@@ -113,9 +117,11 @@ impl Node {
             keeps_clients: settings.isolation == IsolationAction::Keep,
             facts,
             events,
+            wake_rows,
         })?;
-        let rows = row::start(engine, Arc::clone(&view), directory, driver.clone());
-        rows.map_err(|error| StoreError::Failed(format!("a thread for the cluster: {error}")))?;
+        let rows = row::start(Arc::clone(&engine), Arc::clone(&view), directory, driver.clone(), wakes);
+        let snapshots = rows.and_then(|()| snapshots::start(engine, Arc::clone(&view), data.to_owned()));
+        snapshots.map_err(|error| StoreError::Failed(format!("a thread for the cluster: {error}")))?;
         info!(
             event = "cluster.joined",
             cluster = settings.name,
@@ -214,6 +220,23 @@ fn check_engine(engine: &dyn Engine) -> Result<(), JoinError> {
     match check.problems.is_empty() {
         true => Ok(()),
         false => refused(check.problems.join("; ")),
+    }
+}
+
+/// Puts a snapshot in place of a database that is behind the log's beginning.
+fn wait_for_snapshot(engine: &dyn Engine, data: &Path, cluster: &ClusterRow) -> Result<(), JoinError> {
+    loop {
+        match snapshots::catch_up(engine, data, cluster.log, crate::store::log::new_id()) {
+            Ok(()) => return Ok(()),
+            Err(SnapshotFailure::Store(error)) => return Err(error.into()),
+            Err(SnapshotFailure::File(error)) => {
+                return Err(StoreError::Failed(format!("{}: {error}", data.display())).into());
+            }
+            Err(error) => {
+                warn!(event = "cluster.not_fetched", %error, "this node cannot follow yet");
+                std::thread::sleep(SAY_AGAIN);
+            }
+        }
     }
 }
 

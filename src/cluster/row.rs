@@ -8,6 +8,7 @@ use bytes::Bytes;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
@@ -22,6 +23,8 @@ pub const SILENT: Duration = Duration::from_secs(15);
 pub const CLUSTER: &str = "cluster";
 /// The key of the alarm.
 pub const ALARM: &str = "alarm";
+/// The key of the row that names the snapshots.
+pub(super) const SNAPSHOT: &str = "snapshot";
 /// The beginning of the keys of nodes.
 const NODE: &str = "node.";
 
@@ -84,6 +87,13 @@ pub struct SeenRow {
     pub changed: Instant,
 }
 
+impl SeenRow {
+    /// Returns true if the node has not written its row for [`SILENT`].
+    pub fn is_silent(&self, now: Instant) -> bool {
+        now.since(self.changed) >= SILENT
+    }
+}
+
 /// What the driver has to know of the rows.
 #[derive(Debug)]
 pub(super) struct RowsSeen {
@@ -103,6 +113,9 @@ pub struct ClusterView {
     pub(super) facts: Arc<Mutex<NodeFacts>>,
     rows: Mutex<Vec<SeenRow>>,
 }
+
+/// Makes the next write of the row come at once.
+pub(super) type WakeRows = Sender<()>;
 
 impl ClusterView {
     pub(super) fn new(node: String, nodes: Vec<String>, facts: Arc<Mutex<NodeFacts>>) -> ClusterView {
@@ -129,6 +142,7 @@ pub(super) fn start(
     view: Arc<ClusterView>,
     directory: u64,
     driver: DriverDoor,
+    wakes: Receiver<()>,
 ) -> io::Result<()> {
     let run = move || {
         let mut written_alarm = false;
@@ -154,7 +168,10 @@ pub(super) fn start(
                     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::TERM);
                 }
             }
-            std::thread::sleep(EVERY);
+            // The driver wakes it, and lives as long as the process.
+            if let Err(RecvTimeoutError::Disconnected) = wakes.recv_timeout(EVERY) {
+                std::thread::sleep(EVERY);
+            }
         }
     };
     Builder::new().name("homing-rows".into()).spawn(run).map(drop)

@@ -26,7 +26,7 @@ pub(super) fn create(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// Returns the error of the system: [`io::ErrorKind::AlreadyExists`] if it is there.
-pub(super) fn create_new(path: &Path) -> io::Result<File> {
+pub(crate) fn create_new(path: &Path) -> io::Result<File> {
     private().create_new(true).open(path)
 }
 
@@ -50,7 +50,7 @@ pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// Returns the error of the system.
-pub(super) fn delete(path: &Path) -> io::Result<()> {
+pub(crate) fn delete(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -78,7 +78,7 @@ pub(super) fn preallocate(file: &File, size: u64) -> io::Result<()> {
 ///
 /// # Errors
 /// Returns the error of the system.
-pub(super) fn sync(directory: &Path) -> io::Result<()> {
+pub(crate) fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 

@@ -36,7 +36,7 @@
 pub(crate) mod catch_up;
 pub mod coalesce;
 pub mod commit_queue;
-mod files;
+pub(crate) mod files;
 pub mod frame;
 mod frame_file;
 pub mod lagging;

@@ -1,7 +1,7 @@
 //! A whole database, made from one that is in use, for a copy of the store.
 
 use super::error::failed;
-use super::{Mark, Sqlite, open_for, read_applied, schema};
+use super::{Mark, Sqlite, open_for, owner, read_applied, schema};
 use crate::store::StoreError;
 use crate::store::files;
 use crate::store::log::recovery::Applied;
@@ -46,6 +46,24 @@ pub fn mark_of(database: &Path) -> Result<(Applied, Mark), StoreError> {
     let connection = open_for(database, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     schema::check_version(&connection)?;
     read_applied(&connection).map_err(failed)
+}
+
+/// Returns the identifier of a database's directory in its cluster; 0 if it is of none.
+///
+/// # Errors
+/// The file is no database.
+pub fn directory_of(database: &Path) -> Result<u64, StoreError> {
+    let connection = open_for(database, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    owner::read_directory(&connection).map_err(failed)
+}
+
+/// Makes a database that no broker uses one of a directory of a cluster, under this identifier.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn adopt(database: &Path, directory: u64) -> Result<(), StoreError> {
+    let connection = open_for(database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    owner::write_directory(&connection, directory).map_err(failed)
 }
 
 impl Sqlite {

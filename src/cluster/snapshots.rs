@@ -1,0 +1,273 @@
+//! Snapshots: whole databases in the engine, so that the log before them can go, and a node with an
+//! empty disk can join.
+//!
+//! A standby makes them, because it has the time; the owner only if nobody stands by. Two are kept.
+//! The log is purged up to the older one, so that a node that fetches the newer one has all frames
+//! behind it; a log that is nearly full is purged up to the newer one.
+
+use super::engine::{Bounds, Engine, EngineError, SnapshotError};
+use super::row::{ClusterView, SNAPSHOT};
+use crate::clock;
+use crate::persistence::ownership::Role;
+use crate::scheduling;
+use crate::store::StoreError;
+use crate::store::files;
+use crate::store::sqlite::base::{adopt, copy_database, directory_of, mark_of};
+use crate::store::sqlite::directory::{Directory, database_in};
+use crate::time::Instant;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::Builder;
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// The time between two looks.
+const EVERY: Duration = Duration::from_secs(5);
+/// Bytes by which the log has to grow for a snapshot: no less than this, and no less than the
+/// database has.
+const GROWTH: u64 = 256 << 20;
+/// Bytes of the log that are worth a snapshot each hour.
+const HOURLY: u64 = 16 << 20;
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// The row that names the snapshots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Pointer {
+    /// The position of the newest snapshot; 0 without one.
+    pub position: u64,
+    /// The position of the one before it; 0 without one.
+    pub before: u64,
+}
+
+/// Why a snapshot was not made or fetched.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SnapshotFailure {
+    #[error("{0}")]
+    Snapshot(#[from] SnapshotError),
+    #[error("{0}")]
+    Engine(#[from] EngineError),
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    #[error("{0}")]
+    File(#[from] io::Error),
+    #[error("the snapshot of position {0} is of another log, or of another position")]
+    Foreign(u64),
+    #[error("the log begins at {first}, and the newest snapshot is that of {position}")]
+    Gap { first: u64, position: u64 },
+}
+
+/// Returns true if a snapshot is due: the log has grown enough since the newest one.
+fn is_due(bounds: &Bounds, pointer: Pointer, database: u64, since_last: Duration) -> bool {
+    let frames = bounds.last.saturating_sub(bounds.first) + 1;
+    let newer = bounds.last.saturating_sub(pointer.position.max(bounds.first.saturating_sub(1)));
+    // Frames have about the same size on both sides of a snapshot.
+    let grown = u128::from(bounds.bytes) * u128::from(newer) / u128::from(frames.max(1));
+    let wanted = GROWTH.max(database).min(bounds.capacity / 5 * 2);
+    grown >= u128::from(wanted) || grown >= u128::from(HOURLY) && since_last >= HOUR
+}
+
+/// Returns the position up to which the log is not needed any more.
+fn purged_up_to(bounds: &Bounds, pointer: Pointer) -> u64 {
+    let is_nearly_full = bounds.bytes > bounds.capacity / 5 * 4;
+    if is_nearly_full { pointer.position } else { pointer.before }
+}
+
+/// The thread `homing-snapshot`.
+struct Snapshots {
+    engine: Arc<dyn Engine>,
+    view: Arc<ClusterView>,
+    data: PathBuf,
+    last: Instant,
+}
+
+/// Starts the thread that makes snapshots of a node's database.
+///
+/// # Errors
+/// The system refuses a thread.
+pub(super) fn start(engine: Arc<dyn Engine>, view: Arc<ClusterView>, data: PathBuf) -> io::Result<()> {
+    let mut snapshots = Snapshots { engine, view, data, last: clock::now() };
+    let run = move || {
+        scheduling::yield_to_traffic();
+        loop {
+            std::thread::sleep(EVERY);
+            if let Err(error) = snapshots.look() {
+                warn!(event = "cluster.snapshot_failed", %error, "no snapshot was made: the log grows until one is");
+            }
+        }
+    };
+    Builder::new().name("homing-snapshot".into()).spawn(run).map(drop)
+}
+
+impl Snapshots {
+    fn look(&mut self) -> Result<(), SnapshotFailure> {
+        if !self.view.makes_snapshots() {
+            return Ok(());
+        }
+        // An engine that is away is reported elsewhere.
+        let (Ok(bounds), Ok(row)) = (self.engine.bounds(), self.engine.row(SNAPSHOT)) else { return Ok(()) };
+        let (pointer, revision) = row.map_or((Pointer::default(), 0), |row| (read(&row.value), row.revision));
+        let database = fs::metadata(database_in(&self.data))?.len();
+        if !is_due(&bounds, pointer, database, clock::now().since(self.last)) {
+            return self.purge(&bounds, pointer);
+        }
+        self.last = clock::now();
+        let path = self.data.join("snapshot.db");
+        copy_database(&database_in(&self.data), &path, || true)?;
+        let made = self.put(&path, pointer, revision);
+        let _ = fs::remove_file(&path);
+        let pointer = made?;
+        self.engine.remove_snapshots(pointer.before)?;
+        self.purge(&bounds, pointer)
+    }
+
+    /// Puts a copy into the engine, then moves the pointer: never back.
+    fn put(&self, path: &Path, before: Pointer, revision: u64) -> Result<Pointer, SnapshotFailure> {
+        let position = mark_of(path)?.1.position;
+        if position <= before.position {
+            return Ok(before);
+        }
+        let mut file = File::open(path)?;
+        let bytes = file.metadata()?.len();
+        self.engine.put_snapshot(position, &mut file)?;
+        let pointer = Pointer { position, before: before.position };
+        let value = serde_json::to_vec(&pointer).unwrap_or_default();
+        if self.engine.swap_row(SNAPSHOT, revision, value.into())?.is_none() {
+            // Another node was faster, and its pointer counts.
+            return Ok(before);
+        }
+        info!(
+            event = "cluster.snapshot",
+            position, bytes, "a snapshot of this node's database is in the engine"
+        );
+        Ok(pointer)
+    }
+
+    fn purge(&self, bounds: &Bounds, pointer: Pointer) -> Result<(), SnapshotFailure> {
+        let up_to = purged_up_to(bounds, pointer);
+        if up_to >= bounds.first && up_to < bounds.last {
+            self.engine.purge(up_to)?;
+            info!(
+                event = "cluster.purged",
+                up_to, "the log has no frames up to here any more: a snapshot has them"
+            );
+        }
+        Ok(())
+    }
+}
+
+impl ClusterView {
+    /// Returns true if this node makes the snapshots: it is the first that stands by, or it serves
+    /// and nobody stands by.
+    fn makes_snapshots(&self) -> bool {
+        let role = self.facts().role;
+        let rows = self.rows();
+        let stands_by = |name: &String| {
+            let row = rows.iter().find(|seen| seen.row.node == *name);
+            row.is_some_and(|seen| seen.row.role == "following" && !seen.is_silent(clock::now()))
+        };
+        let first = self.nodes.iter().find(|name| stands_by(name));
+        match role {
+            Role::Following => first == Some(&self.node),
+            Role::Holding => first.is_none(),
+            _ => false,
+        }
+    }
+}
+
+fn read(value: &[u8]) -> Pointer {
+    serde_json::from_slice(value).unwrap_or_default()
+}
+
+/// Puts the newest snapshot in place of a database that is behind the log's beginning. Does nothing
+/// if the database has everything before the first frame of the log. `new_id` is the directory's
+/// identifier if it has none.
+///
+/// # Errors
+/// There is no snapshot that fits, or it cannot be stored. The database is as before.
+pub(super) fn catch_up(
+    engine: &dyn Engine,
+    data: &Path,
+    log: u64,
+    new_id: u64,
+) -> Result<(), SnapshotFailure> {
+    let directory = Directory::open(data)?;
+    let database = directory.database();
+    let has_database = fs::metadata(&database).is_ok_and(|file| file.len() > 0);
+    let (own, id) = match has_database {
+        true => (mark_of(&database)?.1.position, directory_of(&database)?),
+        false => (0, 0),
+    };
+    let Bounds { first, .. } = engine.bounds()?;
+    if own + 1 >= first {
+        return Ok(());
+    }
+    let position = engine.row(SNAPSHOT)?.map_or(0, |row| read(&row.value).position);
+    if position + 1 < first {
+        return Err(SnapshotFailure::Gap { first, position });
+    }
+    info!(
+        event = "cluster.fetches",
+        position, own, first, "the log begins behind this node's database: fetching a snapshot"
+    );
+    let path = data.join("fetched.db");
+    files::delete(&path)?;
+    let mut file = files::create_new(&path)?;
+    engine.get_snapshot(position, &mut file)?;
+    file.sync_all()?;
+    let (applied, mark) = mark_of(&path)?;
+    if applied.id != Some(log) || mark.position != position {
+        let _ = fs::remove_file(&path);
+        return Err(SnapshotFailure::Foreign(position));
+    }
+    // Before the database has its name: two directories with one identifier would be one owner.
+    adopt(&path, if id == 0 { new_id } else { id })?;
+    for suffix in ["-wal", "-shm"] {
+        files::delete(&PathBuf::from(format!("{}{suffix}", database.display())))?;
+    }
+    fs::rename(&path, &database)?;
+    files::sync(data)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn bounds(first: u64, last: u64, bytes: u64, capacity: u64) -> Bounds {
+        Bounds { first, last, bytes, capacity, leader: None }
+    }
+
+    #[test]
+    fn a_snapshot_is_due_when_the_log_has_grown_by_the_database_and_at_least_256_mib() {
+        let large = |bytes: u64| bounds(1, 1_000, bytes, 8 << 30);
+        let none = Pointer::default();
+        assert!(!is_due(&large(255 * MIB), none, 0, Duration::ZERO));
+        assert!(is_due(&large(257 * MIB), none, 0, Duration::ZERO));
+        assert!(!is_due(&large(257 * MIB), none, 600 * MIB, Duration::ZERO));
+        let half = Pointer { position: 500, before: 0 };
+        assert!(!is_due(&large(400 * MIB), half, 0, Duration::ZERO), "200 MiB since the last one");
+        assert!(is_due(&large(600 * MIB), half, 0, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_small_log_gets_one_at_two_fifths_and_any_log_one_each_hour() {
+        let small = bounds(1, 100, 26 * MIB, 64 * MIB);
+        assert!(is_due(&small, Pointer::default(), 0, Duration::ZERO));
+        let quiet = bounds(1, 100, 17 * MIB, 8 << 30);
+        assert!(!is_due(&quiet, Pointer::default(), 0, Duration::from_secs(3_599)));
+        assert!(is_due(&quiet, Pointer::default(), 0, HOUR));
+        assert!(!is_due(&bounds(1, 0, 0, 8 << 30), Pointer::default(), 0, HOUR), "an empty log");
+    }
+
+    #[test]
+    fn the_log_goes_up_to_the_older_snapshot_and_if_it_is_nearly_full_up_to_the_newer() {
+        let pointer = Pointer { position: 90, before: 40 };
+        assert_eq!(purged_up_to(&bounds(1, 100, 50 * MIB, 64 * MIB), pointer), 40);
+        assert_eq!(purged_up_to(&bounds(1, 100, 60 * MIB, 64 * MIB), pointer), 90);
+    }
+}
