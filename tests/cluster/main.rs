@@ -9,16 +9,34 @@
 //! | `calls` | the contract, settings, bounds in time, certificates |
 //! | `faults` | faults of servers while a node appends |
 //! | `latency` | measurements |
+//! | `nodes` | three nodes of Homing on the servers, with the clients of `tests/crash` |
 //!
 //! `CLUSTER_ROUNDS=n` repeats each fault, and `CLAIM_ROUNDS=n` makes two nodes claim n times.
 
 mod calls;
+#[path = "../crash/clients.rs"]
+mod clients;
 #[path = "../support/engine_contract.rs"]
 mod engine_contract;
 mod faults;
+#[path = "../crash/judge.rs"]
+mod judge;
 mod latency;
+#[path = "../crash/link.rs"]
+mod link;
+#[path = "../crash/mortal.rs"]
+mod mortal;
+mod nodes;
 mod proxy;
+#[path = "../crash/publisher.rs"]
+mod publisher;
+#[path = "../crash/retained.rs"]
+mod retained;
 mod servers;
+#[path = "../crash/subscriber/mod.rs"]
+mod subscriber;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../crash/trial.rs"]
+mod trial;
 mod writer;

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 pub const SERVERS: usize = 3;
 /// The password of the one user.
-const PASSWORD: &str = "not-a-secret";
+pub const PASSWORD: &str = "not-a-secret";
 /// Time in which servers elect and answer, on a machine that is busy.
 const READY: Duration = Duration::from_secs(90);
 /// Clusters at a time. Most of their time is waiting.
@@ -169,10 +169,15 @@ impl Servers {
         self.node_with(NatsSettings { cluster: cluster.to_owned(), ..NatsSettings::default() })
     }
 
+    /// Returns new ways to the servers.
+    pub fn doors(&self) -> Vec<Proxy> {
+        let target = |address: &[u8; 4]| Proxy::to(SocketAddr::from((*address, 4222)));
+        self.addresses.iter().map(target).collect()
+    }
+
     /// Returns a node with some settings of its own.
     pub fn node_with(&self, settings: NatsSettings) -> Node {
-        let target = |address: &[u8; 4]| Proxy::to(SocketAddr::from((*address, 4222)));
-        let doors: Vec<Proxy> = self.addresses.iter().map(target).collect();
+        let doors = self.doors();
         let servers = doors.iter().map(|door| format!("nats://{}", door.address)).collect();
         let user = settings.user.or_else(|| Some(("homing".to_owned(), PASSWORD.to_owned().into())));
         let node = "test".to_owned();

@@ -35,6 +35,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod clients;
 mod copy;
 mod judge;
 mod letters;
@@ -45,108 +46,17 @@ mod retained;
 mod subscriber;
 mod trial;
 
-use mortal::Mortal;
-use publisher::Publisher;
+use clients::{Clients, await_moment_of_kill};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
-use subscriber::{Plan, Subscriber};
+use support::now;
 use support::process::{Process, homing_serve};
 use support::rng::Rng;
-use support::{Connect, Message, RawClient, V5, V311, now};
 use support::{shim, work};
-use trial::{Class, MARKER, Pending, Series, Stamp, Trial};
+use trial::{Pending, Trial};
 
 const ROUNDS: u64 = 60;
-const PUBLISHERS: u64 = 6;
-const SUBSCRIBERS: u64 = 7;
-/// Durable sessions that one message goes out to, and that are mostly away.
-const FLEET: u64 = 60;
-/// A round ends after this, however few acknowledgements there were.
-const LONGEST: Duration = Duration::from_millis(1_500);
-
-struct Clients {
-    publishers: Vec<Publisher>,
-    subscribers: Vec<Subscriber>,
-    mortals: Vec<Mortal>,
-}
-
-impl Clients {
-    fn new(rng: &mut Rng) -> Clients {
-        let version = |n: u64| if n.is_multiple_of(2) { V5 } else { V311 };
-        let mut publishers = Vec::new();
-        for n in 0..PUBLISHERS {
-            let classes: &[Class] = match n {
-                // One alone publishes to the fleet, so that a message is often under way to all of
-                // it.
-                0 => &[Class::Fleet],
-                1 => &[Class::Retained, Class::Shared],
-                _ => &[Class::Shared, Class::Changing],
-            };
-            publishers.push(Publisher::new(n, version(n), classes, Rng::new(rng.next())));
-        }
-        let mut subscribers = Vec::new();
-        for n in 0..SUBSCRIBERS {
-            let classes: &[Class] = if n < 3 { &[Class::Shared] } else { &[Class::Shared, Class::Changing] };
-            let granted = if n == 2 { 1 } else { 2 };
-            let subscriber = Subscriber::new(n, version(n), granted, classes, Rng::new(rng.next()));
-            subscribers.push(if n == 4 { subscriber.starting_afresh_at_times() } else { subscriber });
-        }
-        for n in SUBSCRIBERS..SUBSCRIBERS + FLEET {
-            let granted = 1 + (n % 2) as u8;
-            subscribers.push(Subscriber::new(n, version(n), granted, &[Class::Fleet], Rng::new(rng.next())));
-        }
-        let mortals = (0..2).map(|n| Mortal::new(PUBLISHERS + n, version(n))).collect();
-        Clients { publishers, subscribers, mortals }
-    }
-
-    /// Lets all clients loose on a broker until `end` says that they are through with it.
-    fn run(&mut self, trial: &Trial, end: impl FnOnce()) -> Pending {
-        let online = self.subscribers.iter().filter(|s| s.plan() != Plan::Away).count();
-        trial.begin(self.publishers.len() + online + self.mortals.len());
-        thread::scope(|scope| {
-            let publishers: Vec<_> =
-                self.publishers.iter_mut().map(|p| scope.spawn(|| p.run(trial))).collect();
-            let subscribers: Vec<_> = self
-                .subscribers
-                .iter_mut()
-                .filter(|s| s.plan() != Plan::Away)
-                .map(|s| scope.spawn(|| s.run(trial)))
-                .collect();
-            let mortals: Vec<_> = self.mortals.iter_mut().map(|m| scope.spawn(|| m.run(trial))).collect();
-            end();
-            let all = publishers.into_iter().chain(subscribers).chain(mortals);
-            let ended = all.map(|t| t.join().expect("a client"));
-            ended.fold(Pending::default(), Pending::and)
-        })
-    }
-
-    fn subscribe_the_fleet(&mut self, trial: &Trial) {
-        for subscriber in &mut self.subscribers {
-            let is_fleet = subscriber.classes() == [Class::Fleet];
-            subscriber.set_plan(if is_fleet { Plan::SubscribeAndLeave } else { Plan::Away });
-        }
-        let others = (std::mem::take(&mut self.publishers), std::mem::take(&mut self.mortals));
-        self.run(trial, || {});
-        (self.publishers, self.mortals) = others;
-    }
-
-    fn draw_plans(&mut self) {
-        self.publishers.iter_mut().for_each(Publisher::draw_plan);
-        self.subscribers.iter_mut().for_each(Subscriber::draw_plan);
-    }
-}
-
-/// Waits until `is_enough`, or for [`LONGEST`]. Then waits for `then`: the seed draws this time, so
-/// that kills fall between any two steps of the broker.
-fn await_moment_of_kill(is_enough: impl Fn() -> bool, then: Duration) {
-    let deadline = now() + LONGEST;
-    while !is_enough() && now() < deadline {
-        thread::sleep(Duration::from_micros(200));
-    }
-    thread::sleep(then);
-}
-
 /// Starts the real binary on a data directory. It listens when [`Process::address`] returns.
 fn spawn(directory: &Path, threads: u64) -> Process {
     let mut command = homing_serve();
@@ -201,34 +111,6 @@ fn round(number: u64, directory: &Path, clients: &mut Clients, trial: &Trial, rn
     pending
 }
 
-/// Behind all else, to everybody.
-fn mark(trial: &Trial) {
-    let mut marker = RawClient::connect(trial.address(), &Connect::new(V5, "marker"));
-    for class in [Class::Shared, Class::Fleet] {
-        let series = Series { class, publisher: MARKER, qos: 2 };
-        let message = Message::new(series.topic(), Stamp { series, number: 0 }.payload()).qos(2);
-        assert!(marker.deliver(&message) < 0x80);
-    }
-}
-
-/// No more kills: what is promised has to come.
-fn finish(rounds: u64, directory: &Path, clients: &mut Clients, trial: &Trial) {
-    let mut homing = spawn(directory, 1 + rounds % 2);
-    trial.serve(rounds, homing.address().expect("it listens"));
-    retained::check(trial, &clients.publishers);
-    clients.publishers.iter_mut().for_each(Publisher::finish);
-    clients.mortals.iter_mut().for_each(Mortal::finish);
-    clients.subscribers.iter_mut().for_each(|s| s.set_plan(Plan::Drain));
-    let began = now();
-    let pending = clients.run(trial, || {
-        trial.wait_until_through();
-        mark(trial);
-    });
-    println!("drained in {} ms", began.elapsed().as_millis());
-    assert_eq!(pending.total(), 0, "unanswered at the end: {pending}");
-    retained::check(trial, &clients.publishers);
-}
-
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
@@ -263,10 +145,10 @@ fn what_was_acknowledged_survives_kill_9() {
         }
     }
     if !trial.has_violations() {
-        finish(rounds, directory.path(), &mut clients, &trial);
-        let published = clients.publishers.iter().flat_map(|p| &p.fates).map(|(s, f)| (*s, f.as_slice()));
-        let wills = clients.mortals.iter().map(|m| (m.series(), m.fates.as_slice()));
-        judge::record_violations(&trial, &published.chain(wills).collect(), &clients.subscribers);
+        let mut homing = spawn(directory.path(), 1 + rounds % 2);
+        trial.serve(rounds, homing.address().expect("it listens"));
+        clients.finish(&trial);
+        clients.judge(&trial);
     }
     println!("{within} of {rounds} kills met acknowledgements under way, in all: {sum}");
     let violations = trial.violations();

@@ -135,6 +135,11 @@ impl Process {
         self.child.wait().expect("its end");
     }
 
+    /// Returns true if the process has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_some()
+    }
+
     /// Waits for the end. Returns the exit code and all output.
     pub fn end(&mut self) -> (Option<i32>, Vec<String>) {
         let deadline = now() + PATIENCE;
