@@ -23,6 +23,8 @@ pub mod engine;
 mod engine_contract;
 pub mod follower;
 #[cfg(test)]
+mod follower_tests;
+#[cfg(test)]
 #[path = "../../tests/support/memory_engine.rs"]
 #[expect(unreachable_pub, reason = "a module of the test kit")]
 mod memory_engine;

@@ -20,6 +20,8 @@ use tracing::error;
 
 /// The time that a node waits for the next frame before it asks for it.
 const TIP: Duration = Duration::from_millis(250);
+/// The time until the next question for frames that the engine has, and that a server does not have.
+const LAGS: Duration = Duration::from_millis(50);
 /// Bytes that are read at once.
 const READ: usize = 4 << 20;
 
@@ -132,5 +134,10 @@ fn follow(engine: &dyn Engine, FollowJob { after, waits }: FollowJob) -> DriverI
     if waits {
         let _ = engine.wait_for_tip(after, TIP);
     }
-    DriverInput::Frames(engine.read(after, READ).unwrap_or_default())
+    let frames = engine.read(after, READ).unwrap_or_default();
+    if frames.is_empty() && !waits {
+        // The engine said that there is more, and a server that lags does not have it yet.
+        std::thread::sleep(LAGS);
+    }
+    DriverInput::Frames(frames)
 }

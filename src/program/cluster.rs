@@ -31,6 +31,7 @@ const RELEASE: Duration = Duration::from_secs(5);
 pub(crate) struct OwnerPart {
     pub(crate) node: NodeDoor,
     cell: Option<Cell>,
+    will_grace: Duration,
     events: Option<UnboundedReceiver<NodeEvent>>,
     /// Says that the lease has ended.
     flush: Option<Receiver<()>>,
@@ -215,6 +216,7 @@ pub(crate) fn stand_by(config: &Config, signals: &mut Signals) -> Result<OwnerPa
                 return Ok(OwnerPart {
                     node: door,
                     cell: Some(*cell),
+                    will_grace: config.cluster.will_grace,
                     events: Some(node.events),
                     flush: None,
                     left: None,
@@ -250,7 +252,7 @@ impl OwnerPart {
     /// The database cannot be read.
     pub(crate) fn store(&mut self) -> Result<Option<Box<dyn Store>>, StoreError> {
         let Some(Cell { database, mark, log }) = self.cell.take() else { return Ok(None) };
-        let store = ReplicatedStore::new(database, mark, log)?;
+        let store = ReplicatedStore::new(database, mark, log, self.will_grace)?;
         Ok(Some(Box::new(store)))
     }
 

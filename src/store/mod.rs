@@ -62,7 +62,9 @@ mod faulty_store;
 #[expect(unreachable_pub, dead_code, reason = "it is a part of the test kit")]
 mod memory_store;
 #[cfg(test)]
-mod tests;
+mod replicated_tests;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use crate::clock;
 use crate::mqtt::charge::Budget;

@@ -74,6 +74,8 @@ pub struct ReplicatedStore {
     moment: Option<Heartbeat>,
     next_number: u64,
     is_running: bool,
+    /// The time that is added to the delay of wills at the start.
+    will_grace: Duration,
 }
 
 #[derive(Debug)]
@@ -83,11 +85,18 @@ struct UnderWay {
 }
 
 impl ReplicatedStore {
-    /// Makes the store of a database that has everything up to `mark`.
+    /// Makes the store of a database that has everything up to `mark`. The wills of sessions that
+    /// were connected go out `will_grace` later than their delay says: their clients have to find
+    /// the new owner first. 5.0 3.1.2.5 lets a server wait.
     ///
     /// # Errors
     /// The database cannot be read.
-    pub fn new(database: Sqlite, mark: Mark, log: Box<dyn CellLog>) -> Result<ReplicatedStore, StoreError> {
+    pub fn new(
+        database: Sqlite,
+        mark: Mark,
+        log: Box<dyn CellLog>,
+        will_grace: Duration,
+    ) -> Result<ReplicatedStore, StoreError> {
         Ok(ReplicatedStore {
             path: database.path().to_owned(),
             lagging: Lagging::new(database, mark, MANY)?,
@@ -96,6 +105,7 @@ impl ReplicatedStore {
             moment: None,
             next_number: mark.next_number,
             is_running: false,
+            will_grace,
         })
     }
 
@@ -136,7 +146,12 @@ impl ReplicatedStore {
 
 impl Store for ReplicatedStore {
     fn recover(&mut self, now: Moment, horizon: Duration) -> Result<Recovered, StoreError> {
-        let (recovered, mends, moment) = self.lagging.recover(now, horizon)?;
+        let (mut recovered, mends, moment) = self.lagging.recover(now, horizon)?;
+        let was_connected = recovered.sessions.iter_mut().filter(|recovered| recovered.session.connected);
+        for will in was_connected.filter_map(|recovered| recovered.session.will.as_mut()) {
+            let will = Arc::make_mut(will);
+            will.delay = will.delay.saturating_add(self.will_grace);
+        }
         self.next_number = self.next_number.max(recovered.next_number);
         self.moment = Some(moment.unwrap_or_else(|| Heartbeat::at(now, self.lagging.time())));
         if moment.is_none() || !mends.is_empty() {

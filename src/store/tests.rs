@@ -79,13 +79,13 @@ fn second() -> Moment {
     moment(10, 1_700_000_002_000)
 }
 
-pub(super) fn message(topic: &str, expires: Instant, payload: &[u8]) -> Message {
+pub(crate) fn message(topic: &str, expires: Instant, payload: &[u8]) -> Message {
     let parts =
         Parts { qos: QoS::ExactlyOnce, retain: true, expires, topic, forwarded: b"\x01\x01", payload };
     Message::new(parts, &mut Vec::new())
 }
 
-pub(super) fn session(key: u64, client_id: &str) -> StoredSession {
+pub(crate) fn session(key: u64, client_id: &str) -> StoredSession {
     StoredSession {
         key: SessionKey(key),
         client_id: client_id.into(),
@@ -102,7 +102,7 @@ pub(super) fn session(key: u64, client_id: &str) -> StoredSession {
     }
 }
 
-pub(super) fn entry(number: u64, session: u64, body: u64) -> StoredEntry {
+pub(crate) fn entry(number: u64, session: u64, body: u64) -> StoredEntry {
     StoredEntry {
         number: EntryNumber(number),
         session: SessionKey(session),
@@ -115,7 +115,7 @@ pub(super) fn entry(number: u64, session: u64, body: u64) -> StoredEntry {
     }
 }
 
-pub(super) fn body(number: u64, message: Message) -> Record {
+pub(crate) fn body(number: u64, message: Message) -> Record {
     Record::Body { number: BodyNumber(number), message }
 }
 
@@ -151,7 +151,7 @@ pub(super) fn commit(store: &mut dyn Store, records: Vec<Record>) {
 }
 
 /// Returns all rows of the database in a data directory, but those of its own figures.
-pub(super) fn rows(data: &Path) -> Vec<String> {
+pub(crate) fn rows(data: &Path) -> Vec<String> {
     let connection = rusqlite::Connection::open(database_in(data)).unwrap();
     let mut found = Vec::new();
     for table in ["session", "subscription", "incoming", "body", "entry", "retained", "delayed", "letter"] {

@@ -1,0 +1,185 @@
+//! A node that follows: its database is a prefix of the log, whatever the frames come in.
+
+use super::follower::{Arrival, Follower};
+use super::tail::{Made, Tail, Unfit};
+use crate::config::DurabilityLevel;
+use crate::persistence::ownership::{ChainBreak, Claim};
+use crate::persistence::records::Record;
+use crate::store::coalesce::CommitGroup;
+use crate::store::frame::cluster::{FrameKind, GroupBody};
+use crate::store::replicated::NextGroup;
+use crate::store::sqlite::{Mark, Sqlite, SqliteOptions};
+use crate::store::tests::{body, entry, message, rows, session};
+use crate::store::wall::{FileTime, Heartbeat};
+use crate::store::{Boot, Moment};
+use crate::time::Instant;
+use std::path::Path;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const LOG: u64 = 77;
+
+fn open(data: &Path) -> Sqlite {
+    let options = SqliteOptions { durability: DurabilityLevel::Os, size_limit: None };
+    Sqlite::open(data, options).expect("a database")
+}
+
+fn follower(data: &Path) -> Follower {
+    Follower::new(open(data), LOG, 0).expect("a follower")
+}
+
+fn claim(epoch: u64) -> FrameKind {
+    FrameKind::Claim(Claim { node: 1, directory: 5, boot: 6, epoch, lease: Duration::from_secs(4) })
+}
+
+fn at(file_millis: u64) -> Heartbeat {
+    Heartbeat { file_millis, unix_millis: 1, boot: Some(Boot { id: 9, millis: 2 }) }
+}
+
+/// A session, and a message for it.
+fn group(number: u64) -> CommitGroup {
+    let mut group = CommitGroup::default();
+    if number == 10 {
+        group.fold(Record::Session(Box::new(session(1, "pump"))));
+    }
+    group.fold(body(number, message("pumps/7", Instant::NEVER, b"on")));
+    group.fold(Record::Entry(Box::new(entry(number + 1, 1, number))));
+    group.seal();
+    group
+}
+
+fn next(number: u64) -> NextGroup {
+    let body = GroupBody::of(&group(number), FileTime::default());
+    NextGroup { body, next_number: number + 2, moment: at(1_700_000_000_000 + number) }
+}
+
+/// A log as its owner writes it.
+struct Owner {
+    tail: Tail,
+    frames: Vec<Made>,
+}
+
+impl Owner {
+    fn new() -> Owner {
+        let mut owner = Owner { tail: Tail::new(LOG, 0, Mark::default()), frames: Vec::new() };
+        owner.sign(claim(1));
+        owner
+    }
+
+    fn add(&mut self, made: Made) {
+        self.tail.advance_made(&made);
+        self.frames.push(made);
+    }
+
+    fn sign(&mut self, kind: FrameKind) {
+        self.add(self.tail.make_sign(kind, at(1_700_000_000_000)));
+    }
+
+    fn group(&mut self, number: u64, piece: usize) {
+        let next = next(number);
+        for part in 0..next.body.pieces(piece) {
+            self.add(self.tail.make_piece(&next, part, piece));
+        }
+    }
+}
+
+fn follow(follower: &mut Follower, frames: &[Made], from: usize, arrival: Arrival) -> Result<(), Unfit> {
+    for (index, made) in frames.iter().enumerate().skip(from) {
+        let next = follower.read(index as u64 + 1, &made.bytes)?;
+        follower.take(next, &made.bytes, arrival, Instant::from_millis(1)).expect("taken");
+    }
+    Ok(())
+}
+
+fn directories<const N: usize>() -> [TempDir; N] {
+    [(); N].map(|()| tempfile::tempdir().expect("a directory"))
+}
+
+#[test]
+fn a_database_has_what_the_log_says_whatever_the_pieces_and_the_restarts() {
+    let [whole, pieces, restarted] = directories();
+    let mut owners = [Owner::new(), Owner::new()];
+    for (owner, piece) in owners.iter_mut().zip([usize::MAX >> 1, 7]) {
+        owner.group(10, piece);
+        owner.sign(FrameKind::Beat);
+        owner.group(20, piece);
+    }
+    let mut one = follower(whole.path());
+    follow(&mut one, &owners[0].frames, 0, Arrival::Late).expect("the log continues");
+    let (database, mark) = one.finish().expect("applied");
+    assert_eq!((mark.position, mark.owner.map(|owner| owner.claim.epoch)), (4, Some(1)));
+    drop(database);
+    let wanted = rows(whole.path());
+    assert!(wanted.iter().any(|row| row.starts_with("entry")), "{wanted:?}");
+
+    let mut other = follower(pieces.path());
+    follow(&mut other, &owners[1].frames, 0, Arrival::Late).expect("the log continues");
+    drop(other.finish().expect("applied"));
+    assert_eq!(rows(pieces.path()), wanted);
+
+    // A process that ends anywhere goes on from its database, and reads the pieces of a group again.
+    let frames = &owners[1].frames;
+    for stop in 1..frames.len() {
+        let mut first = follower(restarted.path());
+        let from = first.tail().mark().position as usize;
+        follow(&mut first, &frames[..stop], from, Arrival::Late).expect("the log continues");
+        first.tick(Instant::from_millis(60_000)).expect("applied");
+    }
+    let mut last = follower(restarted.path());
+    let from = last.tail().mark().position as usize;
+    follow(&mut last, frames, from, Arrival::Late).expect("the log continues");
+    drop(last.finish().expect("applied"));
+    assert_eq!(rows(restarted.path()), wanted);
+}
+
+#[test]
+fn pieces_of_an_owner_that_is_gone_are_dropped() {
+    let [data] = directories();
+    let mut owner = Owner::new();
+    owner.group(10, 1 << 20);
+    let next = next(20);
+    owner.add(owner.tail.make_piece(&next, 0, 7));
+    owner.sign(claim(2));
+    owner.group(30, 1 << 20);
+    let mut follower = follower(data.path());
+    follow(&mut follower, &owner.frames, 0, Arrival::Late).expect("the log continues");
+    let (_, mark) = follower.finish().expect("applied");
+    assert_eq!(mark.owner.map(|owner| owner.claim.epoch), Some(2));
+    let bodies = rows(data.path()).iter().filter(|row| row.starts_with("body")).count();
+    assert_eq!(bodies, 2, "those of the groups 10 and 30");
+}
+
+#[test]
+fn a_frame_that_does_not_continue_the_log_is_not_taken() {
+    let [data] = directories();
+    let (mut owner, mut other) = (Owner::new(), Owner::new());
+    owner.sign(FrameKind::Beat);
+    other.group(10, 1 << 20);
+    other.sign(FrameKind::Beat);
+    let mut follower = follower(data.path());
+    follow(&mut follower, &owner.frames, 0, Arrival::Late).expect("the log continues");
+    let changed = follower.read(3, &other.frames[2].bytes).expect_err("another predecessor");
+    assert!(matches!(changed, Unfit::Broken(ChainBreak::AnotherPredecessor(_))), "{changed}");
+    let moved = follower.read(4, &other.frames[1].bytes).expect_err("another position");
+    assert!(matches!(moved, Unfit::Broken(ChainBreak::AnotherPosition { .. })), "{moved}");
+    let foreign = Tail::new(LOG + 1, 0, owner.tail.mark()).make_sign(FrameKind::Beat, at(1));
+    let foreign = follower.read(3, &foreign.bytes).expect_err("another log");
+    assert!(matches!(foreign, Unfit::Broken(ChainBreak::AnotherLog { .. })), "{foreign}");
+    assert!(matches!(follower.read(3, b"no frame"), Err(Unfit::Unreadable(_))));
+    assert_eq!(follower.tail().mark().position, 2);
+}
+
+#[test]
+fn a_frame_that_came_just_now_has_the_clocks_of_this_node() {
+    let [data] = directories();
+    let mut owner = Owner::new();
+    owner.group(10, 1 << 20);
+    let mut follower = follower(data.path());
+    let boot = Some(Boot { id: 1, millis: 500 });
+    let now = Moment { monotonic: Instant::ZERO, unix_millis: 42, boot };
+    follow(&mut follower, &owner.frames, 0, Arrival::Now(now)).expect("the log continues");
+    let (database, _) = follower.finish().expect("applied");
+    let heartbeat = database.heartbeat().expect("read").expect("one");
+    assert_eq!((heartbeat.unix_millis, heartbeat.boot), (42, boot));
+    assert_eq!(heartbeat.file_millis, 1_700_000_000_010, "the time of the file is that of the log");
+}

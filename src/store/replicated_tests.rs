@@ -1,0 +1,179 @@
+//! The store of an owner, over a log that answers as a test says.
+
+use super::coalesce::CommitGroup;
+use super::replicated::{CellLog, NextGroup, ReplicatedStore};
+use super::sqlite::{Mark, Sqlite, SqliteOptions};
+use super::tests::{body, entry, message, rows, session};
+use super::wall::FileTime;
+use super::writer::{Writer, WriterNotice, WriterOptions};
+use super::{Moment, Store, StoreError};
+use crate::config::DurabilityLevel;
+use crate::mqtt::charge::Budget;
+use crate::persistence::records::{Batch, Committed, Lsn, Record};
+use crate::time::Instant;
+use std::path::Path;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+/// What the log was told, and what it answers.
+#[derive(Debug, Default)]
+struct Script {
+    begun: Vec<NextGroup>,
+    is_silent: bool,
+    has_lease: bool,
+    time_runs: u32,
+    /// Questions for an outcome.
+    asked: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Scripted(Arc<Mutex<Script>>);
+
+impl Scripted {
+    fn script<T>(&self, change: impl FnOnce(&mut Script) -> T) -> T {
+        change(&mut self.0.lock().expect("no panic"))
+    }
+}
+
+impl CellLog for Scripted {
+    fn begin(&mut self, group: NextGroup) {
+        self.script(|script| script.begun.push(group));
+    }
+
+    fn outcome(&mut self, _: Duration) -> Result<Option<Mark>, StoreError> {
+        Ok(self.script(|script| {
+            script.asked += 1;
+            let position = script.begun.len() as u64;
+            let moment = script.begun.last().map(|group| group.moment).unwrap_or_default();
+            (!script.is_silent).then_some(Mark { position, moment, ..Mark::default() })
+        }))
+    }
+
+    fn has_lease(&self) -> bool {
+        self.script(|script| script.has_lease)
+    }
+
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    fn time_runs(&mut self, _: FileTime) {
+        self.script(|script| script.time_runs += 1);
+    }
+}
+
+fn started(data: &Path) -> (ReplicatedStore, Scripted) {
+    let options = SqliteOptions { durability: DurabilityLevel::Os, size_limit: None };
+    let database = Sqlite::open(data, options).expect("a database");
+    let log = Scripted::default();
+    let mut store = ReplicatedStore::new(database, Mark::default(), Box::new(log.clone()), Duration::ZERO)
+        .expect("a store");
+    store.recover(Moment::now(), Duration::ZERO).expect("recovered");
+    (store, log)
+}
+
+fn group() -> CommitGroup {
+    let mut group = CommitGroup::default();
+    group.fold(Record::Session(Box::new(session(1, "pump"))));
+    group.fold(body(10, message("pumps/7", Instant::NEVER, b"on")));
+    group.fold(Record::Entry(Box::new(entry(11, 1, 10))));
+    group.seal();
+    group
+}
+
+#[test]
+fn a_group_that_the_engine_has_is_committed_and_comes_to_the_database() {
+    let data = tempfile::tempdir().expect("a directory");
+    let (mut store, log) = started(data.path());
+    store.commit(&mut group()).expect("committed");
+    assert_eq!(log.script(|script| script.time_runs), 1);
+    drop(store);
+    assert!(rows(data.path()).iter().any(|row| row.starts_with("entry")));
+}
+
+#[test]
+fn a_group_without_an_answer_stays_with_the_store_and_is_handed_in_once() {
+    let data = tempfile::tempdir().expect("a directory");
+    let (mut store, log) = started(data.path());
+    let before = log.script(|script| {
+        script.is_silent = true;
+        script.begun.len()
+    });
+    let mut undecided = group();
+    assert!(matches!(store.commit(&mut undecided), Err(StoreError::Undecided)));
+    assert!(undecided.is_empty(), "the store has it");
+    assert!(matches!(store.decide(), Err(StoreError::Undecided)));
+    log.script(|script| script.is_silent = false);
+    store.decide().expect("decided");
+    assert_eq!(log.script(|script| script.begun.len()), before + 1);
+    drop(store);
+    assert!(rows(data.path()).iter().any(|row| row.starts_with("entry")));
+}
+
+#[test]
+fn what_cancelled_out_leaves_by_the_lease_and_without_one_by_a_frame() {
+    let data = tempfile::tempdir().expect("a directory");
+    let (mut store, log) = started(data.path());
+    let begun = |log: &Scripted| log.script(|script| script.begun.len());
+    let before = begun(&log);
+    log.script(|script| script.has_lease = true);
+    store.confirm().expect("the lease");
+    assert_eq!(begun(&log), before);
+    log.script(|script| (script.has_lease, script.is_silent) = (false, true));
+    assert!(matches!(store.confirm(), Err(StoreError::Undecided)));
+    assert_eq!(begun(&log), before + 1);
+    log.script(|script| script.is_silent = false);
+    store.decide().expect("the frame is stored");
+}
+
+fn batch(lsn: u64, number: u64) -> Batch {
+    let records = vec![
+        body(number, message("pumps/7", Instant::NEVER, b"on")),
+        Record::Entry(Box::new(entry(number + 1, 1, number))),
+    ];
+    Batch { shard: 0, lsn: Lsn(lsn), records, ..Batch::default() }
+}
+
+#[test]
+fn nothing_is_reported_before_the_engine_has_answered_and_later_batches_share_a_group() {
+    let data = tempfile::tempdir().expect("a directory");
+    let (store, log) = started(data.path());
+    let begun = |log: &Scripted| log.script(|script| script.begun.len());
+    let before = log.script(|script| {
+        script.is_silent = true;
+        script.begun.len()
+    });
+    let (told, notices) = mpsc::channel();
+    let on = move |notice| drop(told.send(notice));
+    let budget = Arc::new(Budget::new(u64::MAX));
+    let writer = Writer::start(Box::new(store), WriterOptions::default(), budget, on).expect("a writer");
+    let to_store = writer.to_store();
+    to_store.send(batch(1, 10));
+    until("the first group", || (begun(&log) > before).then_some(()));
+    to_store.send(batch(2, 20));
+    to_store.send(batch(3, 30));
+    until("a second look for the outcome", || log.script(|script| script.asked > 3).then_some(()));
+    let early = notices.try_iter().any(|notice| matches!(notice, WriterNotice::Committed(_)));
+    assert!(!early && begun(&log) == before + 1);
+    log.script(|script| script.is_silent = false);
+    let mut committed = Vec::new();
+    while committed.len() < 3 {
+        let notice = notices.recv_timeout(Duration::from_secs(30)).expect("a report");
+        if let WriterNotice::Committed(Committed { lsn, .. }) = notice {
+            committed.push(lsn.0);
+        }
+    }
+    assert_eq!((committed, begun(&log)), (vec![1, 2, 3], before + 2));
+    writer.stop();
+}
+
+fn until(what: &str, mut is_there: impl FnMut() -> Option<()>) {
+    for _ in 0..3_000 {
+        if is_there().is_some() {
+            return;
+        }
+        std::thread::yield_now();
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    panic!("{what} did not come");
+}
