@@ -7,12 +7,33 @@
 
 use crate::mqtt::codec::{DecodeError, Decoded, EncodeError, decode, decode_connect, encode};
 use crate::mqtt::packet::{Packet, ProtocolVersion};
+use crate::mqtt::websocket::{UpgradeProgress, UpgradeResponse, upgrade_request};
 use bytes::{Bytes, BytesMut};
 use std::io;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::codec::{Decoder, Encoder};
 
 /// Bytes of room made at once for an incomplete packet. Five bytes may claim a packet of 256 MiB.
 const RESERVED_AHEAD: usize = 64 * 1024;
+
+/// Asks the server `host` for the WebSocket at `path`. Reads 8 KiB at most, and no byte of the first
+/// frame. The caller bounds the time.
+///
+/// # Errors
+/// The stream fails, or the response is not the upgrade of a WebSocket.
+pub async fn upgrade_to_websocket(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    host: &str,
+    path: &str,
+) -> io::Result<()> {
+    stream.write_all(upgrade_request(host, path).as_bytes()).await?;
+    stream.flush().await?;
+    let mut response = UpgradeResponse::default();
+    while response.take(stream.read_u8().await?, path).map_err(io::Error::other)?
+        == UpgradeProgress::Incomplete
+    {}
+    Ok(())
+}
 
 /// Reads and writes the packets of one connection.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ pub mod websocket;
 
 use crate::broker::bind::reachable;
 use crate::config::ListenerAddress;
-use crate::framed::{CodecError, MqttCodec, OwnedPacket};
+use crate::framed::{CodecError, MqttCodec, OwnedPacket, upgrade_to_websocket};
 use crate::mqtt::packet::{
     Connect, ConnectProperties, ConnectReturnCode, Disconnect, Packet, ProtocolVersion, ReasonCode,
 };
@@ -146,7 +146,7 @@ async fn exchanges(target: &HealthTarget, patience: Duration) -> Result<(), Unhe
     match &target.websocket_path {
         None => converse(Framed::new(stream, codec), patience).await,
         Some(path) => {
-            let upgraded = within(patience, websocket::upgrade(&mut stream, "localhost", path)).await;
+            let upgraded = within(patience, upgrade_to_websocket(&mut stream, "localhost", path)).await;
             upgraded.map_err(Unhealthy::WebSocket)?;
             converse(Framed::new(stream, WebSocketCodec::new(codec)), patience).await
         }

@@ -3,36 +3,14 @@
 
 use crate::framed::{CodecError, MqttCodec, OwnedPacket};
 use crate::mqtt::packet::Packet;
-use crate::mqtt::websocket::{
-    BINARY, CLOSE, CONTINUATION, CONTROL_MAX as LONGEST, FIN, MASKED, UpgradeProgress, UpgradeResponse,
-    upgrade_request,
-};
+use crate::mqtt::websocket::{BINARY, CLOSE, CONTINUATION, CONTROL_MAX as LONGEST, FIN, MASKED};
 use bytes::{Buf, BytesMut};
 use std::io;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_util::codec::{Decoder, Encoder};
 
 /// A masking key protects proxies from bytes that an attacker chose. The packets of the check are
 /// fixed, so the key may be, too.
 const MASK: [u8; 4] = [0x37, 0xFA, 0x21, 0x3D];
-
-/// Asks for the WebSocket at `path` of `host`.
-///
-/// # Errors
-/// The stream fails, or the response is not the upgrade of a WebSocket.
-pub async fn upgrade(
-    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    host: &str,
-    path: &str,
-) -> io::Result<()> {
-    stream.write_all(upgrade_request(host, path).as_bytes()).await?;
-    stream.flush().await?;
-    let mut response = UpgradeResponse::default();
-    while response.take(stream.read_u8().await?, path).map_err(io::Error::other)?
-        == UpgradeProgress::Incomplete
-    {}
-    Ok(())
-}
 
 /// MQTT packets in the frames of a WebSocket.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! WebSocket frames (RFC 6455 section 5), server side.
+//! WebSocket frames (RFC 6455 section 5): of the broker as a server, and of a bridge as a client.
 //!
 //! A message is not assembled: its payload passes on as it arrives. So a frame of 2^62 bytes, or a
 //! message of a million fragments, takes no memory. A frame may hold several MQTT packets, and a
@@ -13,7 +13,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// Longest header of a frame from a client: 2 bytes, a length of 8, a mask of 4.
+/// Longest header of a frame: 2 bytes, a length of 8, a mask of 4.
 const HEADER_MAX: usize = 14;
 
 const RESERVED: u8 = 0x70;
@@ -21,8 +21,43 @@ const RESERVED: u8 = 0x70;
 /// A close code of RFC 6455 section 7.4.1: normal closure.
 const NORMAL: u16 = 1000;
 
+/// An end of a connection: it masks what it sends, or expects the mask of the other end.
+pub trait WsEnd {
+    /// True if the frames of the other end must be masked.
+    const IS_SERVER: bool;
+
+    /// Returns the mask of the next frame that is sent; `None` if this end sends without a mask.
+    fn mask(&self) -> Option<[u8; 4]>;
+}
+
+/// The end of the broker, whose clients mask their frames (RFC 6455 5.1).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ServerEnd;
+
+/// The end of a client. It has the source of the masks. Nobody may know a mask beforehand, because
+/// a publisher could choose the bytes on the wire otherwise (RFC 6455 10.3).
+#[derive(Clone, Copy, Debug)]
+pub struct ClientEnd(pub fn() -> [u8; 4]);
+
+impl WsEnd for ServerEnd {
+    const IS_SERVER: bool = true;
+
+    fn mask(&self) -> Option<[u8; 4]> {
+        None
+    }
+}
+
+impl WsEnd for ClientEnd {
+    const IS_SERVER: bool = false;
+
+    fn mask(&self) -> Option<[u8; 4]> {
+        Some(self.0())
+    }
+}
+
 /// The frames of one connection, after its HTTP upgrade.
-pub struct Ws {
+pub struct Ws<E = ServerEnd> {
+    end: E,
     phase: FramePhase,
     /// The ping or close frame that arrives or waits for its reply. A newer ping takes the place of
     /// an older one, as RFC 6455 5.5.3 allows.
@@ -42,7 +77,7 @@ enum FramePhase {
         /// True if a fragmented message continues after this frame.
         in_message: bool,
     },
-    /// The client sent a close frame, and the owner has not replied yet. The owner first handles
+    /// The peer sent a close frame, and the owner has not replied yet. The owner first handles
     /// what came before, and may still send (RFC 6455 5.5.1).
     PeerClosed { code: Option<[u8; 2]> },
     /// A close frame was sent. Nothing follows in either direction.
@@ -94,6 +129,7 @@ const fn refuse(code: u16, reason: &'static str) -> FrameError {
 
 const RESERVED_BIT: FrameError = refuse(1002, "a reserved bit is set, but no extension was agreed");
 const UNMASKED: FrameError = refuse(1002, "a frame of a client must be masked");
+const MASKED_BY_SERVER: FrameError = refuse(1002, "a frame of a server must not be masked");
 const UNKNOWN_OPCODE: FrameError = refuse(1002, "unknown opcode");
 const LONG_CONTROL: FrameError = refuse(1002, "a control frame has at most 125 bytes");
 const FRAGMENTED_CONTROL: FrameError = refuse(1002, "a control frame must not be fragmented");
@@ -109,7 +145,19 @@ const TOO_BIG: FrameError = refuse(1009, "a frame of 2^63 bytes or more");
 impl Ws {
     /// Returns the state after the HTTP upgrade: the next byte begins a frame.
     pub fn new() -> Ws {
-        Ws { phase: FramePhase::start(false), control: None }
+        Ws::of_end(ServerEnd)
+    }
+
+    /// Returns the header of one binary frame with `len` bytes of payload, and the header's length.
+    pub(crate) fn header(len: usize) -> ([u8; UNMASKED_HEADER_MAX], usize) {
+        header(BINARY, len)
+    }
+}
+
+impl<E: WsEnd> Ws<E> {
+    /// Returns the state of this end after the HTTP upgrade.
+    pub fn of_end(end: E) -> Ws<E> {
+        Ws { end, phase: FramePhase::start(false), control: None }
     }
 
     /// Takes frames out of `bytes`: moves their payload to the front of `bytes`, unmasked, and
@@ -134,7 +182,7 @@ impl Ws {
     /// pong, if the owner calls this only while nothing else waits for the socket.
     pub fn reply_to_ping(&mut self, out: &mut Vec<u8>) {
         if let Some(ping) = self.control.take_if(|control| control.whole) {
-            put(PONG, ping.payload(), out);
+            put(&self.end, PONG, ping.payload(), out);
         }
     }
 
@@ -143,7 +191,7 @@ impl Ws {
         matches!(self.phase, FramePhase::PeerClosed { .. } | FramePhase::Closed)
     }
 
-    /// True after a close frame of the broker: nothing more may be sent.
+    /// True after a close frame of this end: nothing more may be sent.
     pub fn is_closed(&self) -> bool {
         matches!(self.phase, FramePhase::Closed)
     }
@@ -157,12 +205,12 @@ impl Ws {
         }
     }
 
-    /// Returns the header of one binary frame with `len` bytes of payload, and the header's length.
-    pub(crate) fn header(len: usize) -> ([u8; UNMASKED_HEADER_MAX], usize) {
-        header(BINARY, len)
+    /// Appends one binary frame with this payload to `out`.
+    pub fn put_binary(&self, payload: &[u8], out: &mut Vec<u8>) {
+        put(&self.end, BINARY, payload, out);
     }
 
-    /// Appends a close frame to `out`, unless one was sent before. Its code is that of the client's
+    /// Appends a close frame to `out`, unless one was sent before. Its code is that of the peer's
     /// close frame, which RFC 6455 5.5.1 wants echoed, or 1000.
     pub fn close(&mut self, out: &mut Vec<u8>) {
         match self.phase {
@@ -215,10 +263,10 @@ impl Ws {
         }
         let mut used = 0;
         loop {
-            let need = header_len(&header, have);
+            let need = header_len::<E>(&header, have);
             if have >= 2 {
                 // The first two bytes decide on most refusals, so nothing more is waited for.
-                check_start(header[0], header[1], in_message)?;
+                check_start::<E>(header[0], header[1], in_message)?;
             }
             if have == need {
                 break;
@@ -289,7 +337,7 @@ impl Ws {
     /// Appends a close frame, unless one was sent before.
     fn close_with(&mut self, payload: &[u8], out: &mut Vec<u8>) {
         if !self.is_closed() {
-            put(CLOSE, payload, out);
+            put(&self.end, CLOSE, payload, out);
             self.phase = FramePhase::Closed;
             self.control = None;
         }
@@ -302,7 +350,7 @@ impl Default for Ws {
     }
 }
 
-impl fmt::Debug for Ws {
+impl<E: WsEnd> fmt::Debug for Ws<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ws").field("closed", &self.is_closed()).finish_non_exhaustive()
     }
@@ -352,24 +400,27 @@ impl Control {
 }
 
 /// Returns the length of the header, as far as its first `have` bytes tell it.
-fn header_len(header: &[u8; HEADER_MAX], have: usize) -> usize {
+fn header_len<E: WsEnd>(header: &[u8; HEADER_MAX], have: usize) -> usize {
     if have < 2 {
         return 2;
     }
+    let mask = if E::IS_SERVER { 4 } else { 0 };
     match header[1] & !MASKED {
-        126 => 8,
-        127 => 14,
-        _ => 6,
+        126 => 4 + mask,
+        127 => 10 + mask,
+        _ => 2 + mask,
     }
 }
 
 /// Checks the first two bytes of a frame.
-fn check_start(first: u8, second: u8, in_message: bool) -> Result<(), FrameError> {
+fn check_start<E: WsEnd>(first: u8, second: u8, in_message: bool) -> Result<(), FrameError> {
     if first & RESERVED != 0 {
         return Err(RESERVED_BIT);
     }
-    if second & MASKED == 0 {
-        return Err(UNMASKED);
+    match (E::IS_SERVER, second & MASKED) {
+        (true, 0) => return Err(UNMASKED),
+        (false, MASKED) => return Err(MASKED_BY_SERVER),
+        _ => {}
     }
     match first & 0x0F {
         CONTINUATION if !in_message => Err(NO_START),
@@ -389,9 +440,9 @@ fn first_four(bytes: &[u8]) -> [u8; 4] {
     bytes.first_chunk().copied().unwrap_or_default()
 }
 
-/// Removes the mask from `payload` and turns `mask` for the bytes that follow (RFC 6455 5.3).
+/// Applies the mask to `payload`, which sets or removes it, and turns `mask` for the bytes that follow (RFC 6455 5.3).
 ///
-/// Eight bytes are unmasked in one step.
+/// Eight bytes are done in one step.
 fn unmask(mask: &mut [u8; 4], payload: &mut [u8]) {
     let [a, b, c, d] = *mask;
     let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
@@ -405,11 +456,18 @@ fn unmask(mask: &mut [u8; 4], payload: &mut [u8]) {
     mask.rotate_left(payload.len() % 4);
 }
 
-/// Appends one whole frame of the broker to `out`.
-fn put(opcode: u8, payload: &[u8], out: &mut Vec<u8>) {
-    let (header, len) = header(opcode, payload.len());
+/// Appends one whole frame of this end to `out`.
+fn put<E: WsEnd>(end: &E, opcode: u8, payload: &[u8], out: &mut Vec<u8>) {
+    let (mut header, len) = header(opcode, payload.len());
+    let mask = end.mask();
+    header[1] |= if mask.is_some() { MASKED } else { 0 };
     out.extend_from_slice(header.get(..len).unwrap_or_default());
+    out.extend_from_slice(mask.as_ref().map_or(&[], |mask| mask));
+    let start = out.len();
     out.extend_from_slice(payload);
+    if let Some(mut mask) = mask {
+        unmask(&mut mask, out.get_mut(start..).unwrap_or_default());
+    }
 }
 
 #[cfg(test)]

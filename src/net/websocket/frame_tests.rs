@@ -1,4 +1,4 @@
-//! Frames of a client: what passes, and the close code of what does not.
+//! Frames of a client, and of a server: what passes, and the close code of what does not.
 
 use std::io::{self, Cursor, Read, Write};
 
@@ -233,7 +233,55 @@ fn read_by_tungstenite(wire: Vec<u8>) -> (Vec<u8>, bool) {
     }
 }
 
+/// The end of a client, with a mask that is known.
+fn client_end() -> Ws<ClientEnd> {
+    Ws::of_end(ClientEnd(|| MASK))
+}
+
+#[test]
+fn a_client_masks_its_frames_and_refuses_a_mask_of_the_server() {
+    let (mut ws, mut out) = (client_end(), Vec::new());
+    ws.put_binary(b"one", &mut out);
+    assert_eq!(out, frame(FIN | BINARY, b"one"));
+    let mut ping = b"\x89\x05hello".to_vec();
+    out.clear();
+    assert_eq!(ws.open(&mut ping, &mut out), Ok(0));
+    ws.reply_to_ping(&mut out);
+    assert_eq!(out, frame(FIN | PONG, b"hello"));
+    out.clear();
+    let refused = ws.open(&mut frame(FIN | BINARY, b"one"), &mut out);
+    assert_eq!(refused.map_err(FrameError::code), Err(1002));
+    assert_eq!(out, frame(FIN | CLOSE, &1002_u16.to_be_bytes()));
+}
+
 proptest! {
+    #[test]
+    fn a_client_and_tungstenite_as_a_server_read_what_the_other_sends(
+        messages in prop::collection::vec(0_usize..70_000, 1..6),
+        chunk in prop_oneof![1_usize..20, 20_usize..5000],
+    ) {
+        let (mut ws, mut wire, mut expected) = (client_end(), Vec::new(), Vec::new());
+        for len in &messages {
+            let bytes: Vec<u8> = (0..*len).map(|at| u8::try_from(at % 253).unwrap()).collect();
+            ws.put_binary(&bytes, &mut wire);
+            expected.extend_from_slice(&bytes);
+        }
+        prop_assert_eq!(read_by_tungstenite(wire), (expected.clone(), false));
+        let mut server = Wire::socket(Role::Server, Vec::new());
+        server.write(Message::Binary(expected.clone().into())).unwrap();
+        server.close(Some(CloseFrame { code: CloseCode::Away, reason: "stops".into() })).unwrap();
+        server.flush().unwrap();
+        let (mut plain, mut out) = (Vec::new(), Vec::new());
+        for part in server.get_ref().outgoing.chunks(chunk) {
+            let mut part = part.to_vec();
+            let kept = ws.open(&mut part, &mut out).unwrap();
+            plain.extend_from_slice(&part[..kept]);
+        }
+        prop_assert!(plain == expected && ws.is_read_closed());
+        ws.close(&mut out);
+        prop_assert_eq!(out, frame(FIN | CLOSE, &1001_u16.to_be_bytes()));
+    }
+
     #[test]
     fn tungstenite_refuses_the_same_frames_and_reads_the_same_bytes(
         frames in prop::collection::vec(any_frame(), 1..12),
