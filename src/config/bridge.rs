@@ -1,10 +1,10 @@
 //! `[[bridges]]`: other brokers that this broker connects to. A problem in a bridge is reported with
 //! the number of the bridge.
 
-use super::listener::{NAME, fields};
+use super::bridge_address::BridgeAddress;
+use super::listener::{NAME, are_texts, fields};
 use super::problem::Problem;
 use super::rule::{ValueRule, ValueType, days, millis, seconds};
-use super::service_url::host_and_port;
 use super::table_list::{ListedTable, Problems, TableList};
 use super::value::{self, Field, named_fields};
 use crate::bridge::rules::{Direction, RetainedAtStart, TopicRule};
@@ -12,7 +12,6 @@ use crate::mqtt::packet::{ProtocolVersion, QoS};
 use crate::mqtt::topic::{TopicFilter, is_topic_name};
 use crate::named_enum::{Named, named_enum};
 use config::{Map, Value, ValueKind};
-use std::fmt;
 use std::time::Duration;
 
 named_enum! {
@@ -78,6 +77,8 @@ fields! {
         key: String, ValueType::Path.only();
         /// The name in the other broker's certificate; that of the address by default.
         server_name: String, ValueType::Checked(is_client_id, "a host name").only();
+        /// The names that the bridge offers in the ALPN extension of TLS; none by default.
+        alpn: Vec<String>, ValueType::Checked(are_alpn, "a list of 1 to 16 protocol names: [\"mqtt\"]").only();
         /// The Keep Alive, 60 s by default.
         keep_alive: Duration, ValueType::WholeSeconds(1, 65_535).only();
         /// The time for which both brokers keep the session without a connection, 7 days by
@@ -88,7 +89,7 @@ fields! {
         /// The most messages that the other broker has not acknowledged, 100 by default;
         /// `limits.in_flight` holds too.
         in_flight: u16, ValueType::Integer(1, 65_535).only();
-        /// The time for address, TCP, TLS and CONNACK together, 10 s by default. PINGREQ and
+        /// The time for address, TCP, TLS, WebSocket and CONNACK together, 10 s by default. PINGREQ and
         /// SUBSCRIBE have to be answered in the same time.
         connect_timeout: Duration, ValueType::Duration(millis(100), seconds(600)).only();
         /// The time without an acknowledgement of the other broker, 60 s by default. Then the
@@ -128,53 +129,10 @@ fields! {
     }
 }
 
-const ADDRESSES: &str = "a list of mqtt://HOST[:PORT] and tls://HOST[:PORT], without user and password";
+const ADDRESSES: &str =
+    "a list of mqtt://HOST[:PORT], tls://, ws://HOST[:PORT][/PATH] and wss://, without user and password";
 
 const PREFIX: &str = "the beginning of a topic, without wildcards, such as \"plant-7/\"";
-
-/// The address of another broker: `mqtt://HOST[:PORT]`, or `tls://` for TLS.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BridgeAddress {
-    /// True for TLS.
-    pub is_tls: bool,
-    /// A name or an address; an IPv6 address without its brackets.
-    pub host: Box<str>,
-    /// The port.
-    pub port: u16,
-}
-
-impl BridgeAddress {
-    fn parse(text: &str) -> Option<BridgeAddress> {
-        let (is_tls, rest) = match text.strip_prefix("tls://") {
-            Some(rest) => (true, rest),
-            None => (false, text.strip_prefix("mqtt://")?),
-        };
-        let (host, port) = host_and_port(rest, if is_tls { 8883 } else { 1883 })?;
-        Some(BridgeAddress { is_tls, host: host.into(), port })
-    }
-}
-
-impl fmt::Display for BridgeAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BridgeAddress { is_tls, host, port } = self;
-        let scheme = if *is_tls { "tls" } else { "mqtt" };
-        if host.contains(':') {
-            write!(f, "{scheme}://[{host}]:{port}")
-        } else {
-            write!(f, "{scheme}://{host}:{port}")
-        }
-    }
-}
-
-impl Field for BridgeAddress {
-    fn read(value: &Value) -> Option<BridgeAddress> {
-        BridgeAddress::parse(value::text(value)?)
-    }
-
-    fn write(&self) -> ValueKind {
-        ValueKind::String(self.to_string())
-    }
-}
 
 impl Field for QoS {
     fn read(value: &Value) -> Option<QoS> {
@@ -307,9 +265,10 @@ fn check_pairs(problems: &mut Problems, table: &ListedTable<'_>) {
         ("password_file", has("user"), "beside user"),
         ("certificate", has("key"), "beside key, the key of the certificate"),
         ("key", has("certificate"), "beside certificate, the certificate of the key"),
-        ("ca", has_tls, "beside an address tls://HOST"),
-        ("certificate", has_tls, "beside an address tls://HOST"),
-        ("server_name", has_tls, "beside an address tls://HOST"),
+        ("ca", has_tls, "beside an address tls://HOST or wss://HOST"),
+        ("certificate", has_tls, "beside an address tls://HOST or wss://HOST"),
+        ("server_name", has_tls, "beside an address tls://HOST or wss://HOST"),
+        ("alpn", has_tls, "beside an address tls://HOST or wss://HOST"),
         (
             "bridge_bit",
             !is_on("bridge_bit") || version == BridgeVersion::V3_1_1,
@@ -349,6 +308,10 @@ fn are_addresses(value: &Value) -> bool {
         if !items.is_empty() && items.len() <= 16 && items.iter().all(|item| BridgeAddress::read(item).is_some()))
 }
 
+fn are_alpn(value: &Value) -> bool {
+    are_texts(value) && <Vec<String>>::read(value).is_some_and(|names| names.len() <= 16)
+}
+
 fn are_tables(value: &Value) -> bool {
     let is_table = |item: &Value| matches!(item.kind, ValueKind::Table(_));
     matches!(&value.kind, ValueKind::Array(items) if !items.is_empty() && items.iter().all(is_table))
@@ -377,14 +340,23 @@ mod tests {
     #[test]
     fn a_bridge_is_read_with_its_topics_and_has_defaults_for_the_rest() {
         let config = load(
-            "[[bridges]]\nname = \"cloud\"\naddresses = [\"tls://cloud.example\", \"mqtt://[::1]:1884\"]\n\
+            "[[bridges]]\nname = \"cloud\"\naddresses = [\"tls://cloud.example\", \"mqtt://[::1]:1884\", \
+             \"ws://cloud.example\", \"wss://[::1]:9001/a/b?key=c\"]\n\
              [[bridges.topics]]\ndirection = \"out\"\nfilter = \"sensors/#\"\nremote_prefix = \"plant-7/\"\n\
              [[bridges.topics]]\ndirection = \"in\"\nfilter = \"orders\"\nqos = 2\nretain = \"never\"\n",
         )
         .expect("a lawful bridge");
         let [bridge] = &config.bridges[..] else { panic!("{:?}", config.bridges) };
         let addresses: Vec<String> = bridge.addresses.iter().flatten().map(ToString::to_string).collect();
-        assert_eq!(addresses, ["tls://cloud.example:8883", "mqtt://[::1]:1884"]);
+        assert_eq!(
+            addresses,
+            [
+                "tls://cloud.example:8883",
+                "mqtt://[::1]:1884",
+                "ws://cloud.example:80/mqtt",
+                "wss://[::1]:9001/a/b?key=c"
+            ]
+        );
         let rules: Vec<TopicRule> = bridge.rules().collect();
         assert_eq!((rules[0].qos, rules[0].remote_filter()), (QoS::AtLeastOnce, "plant-7/sensors/#".into()));
         assert_eq!((rules[1].direction, rules[1].retain), (Direction::In, RetainedAtStart::Never));
@@ -394,9 +366,9 @@ mod tests {
     #[test]
     fn every_mistake_is_told_at_once_and_no_password_is_shown() {
         let refusal = load(
-            "[[bridges]]\nname = \"a b\"\naddresses = [\"mqtt://ann:secret@host\"]\nkey = \"k\"\nbridge_bit = true\n\
+            "[[bridges]]\nname = \"a b\"\naddresses = [\"mqtt://ann:secret@host\"]\nkey = \"k\"\nbridge_bit = true\nalpn = [\"\"]\n\
              [[bridges.topics]]\ndirection = \"up\"\nfilter = \"a/#\"\nlocal_prefix = \"+/\"\nqos = 3\n\
-             [[bridges]]\nname = \"c\"\naddresses = [\"ws://host\"]\npassword_file = \"p\"\nwhat = 1\n",
+             [[bridges]]\nname = \"c\"\naddresses = [\"mqtt://host/mqtt\"]\npassword_file = \"p\"\nwhat = 1\n",
         )
         .expect_err("mistakes");
         for mistake in [
@@ -404,6 +376,7 @@ mod tests {
             "bridges, bridge 1: addresses",
             "bridges, bridge 1: key",
             "bridges, bridge 1: bridge_bit",
+            "bridges, bridge 1: alpn",
             "bridges, bridge 1: topic 1: direction",
             "bridges, bridge 1: topic 1: local_prefix",
             "bridges, bridge 1: topic 1: qos",

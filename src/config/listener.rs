@@ -304,7 +304,7 @@ fn are_tables(value: &Value) -> bool {
     are(value, is_table) && !matches!(&value.kind, ValueKind::Array(items) if items.is_empty())
 }
 
-fn are_texts(value: &Value) -> bool {
+pub(super) fn are_texts(value: &Value) -> bool {
     are(value, |item| value::text(item).is_some_and(|text| (1..=255).contains(&text.len())))
 }
 

@@ -11,6 +11,7 @@
 
 mod bounds;
 mod bridge;
+mod bridge_address;
 mod choices;
 mod count_in;
 mod in_force;
@@ -43,7 +44,8 @@ pub use crate::session::outbound::queue::QueuePolicy;
 pub use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
 pub use crate::session::redelivery_rule::RedeliveryRule;
 pub use crate::time::duration;
-pub use bridge::{Balance, Bridge, BridgeAddress, BridgeTopic, BridgeVersion};
+pub use bridge::{Balance, Bridge, BridgeTopic, BridgeVersion};
+pub use bridge_address::BridgeAddress;
 pub use choices::{
     ClusterAcks, DurabilityLevel, IsolationAction, JwtFrom, ListenerProtocol, LogFormat, OtlpSignal,
     PayloadViews, ProxyProtocol,

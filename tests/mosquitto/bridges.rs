@@ -13,13 +13,13 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Rules for each direction.
-const TOPICS: &str = "\
+pub const TOPICS: &str = "\
     [[bridges.topics]]\ndirection = \"out\"\nfilter = \"sensors/#\"\nqos = 2\nremote_prefix = \"plant-7/\"\n\
     [[bridges.topics]]\ndirection = \"in\"\nfilter = \"orders/#\"\nqos = 2\nremote_prefix = \"plant-7/\"\n\
     [[bridges.topics]]\ndirection = \"both\"\nfilter = \"alarms/#\"\nqos = 1\n";
 
 /// A Homing that keeps its configuration, its address and its store over its ends.
-struct Broker {
+pub struct Broker {
     _directory: tempfile::TempDir,
     file: PathBuf,
     data: PathBuf,
@@ -29,13 +29,13 @@ struct Broker {
 
 impl Broker {
     /// Starts a broker with a bridge to `far`, and waits until the bridge is connected.
-    fn bridged(far: SocketAddr, keys: &str, topics: &str) -> Broker {
+    pub fn bridged(far: SocketAddr, keys: &str, topics: &str) -> Broker {
         let mut near = Broker::started(&bridge(&format!("mqtt://{far}"), keys, topics));
         near.says("bridge.established");
         near
     }
 
-    fn started(configuration: &str) -> Broker {
+    pub fn started(configuration: &str) -> Broker {
         let directory = tempfile::tempdir().expect("a directory");
         let (file, data) = (directory.path().join("homing.toml"), directory.path().join("data"));
         let mut near = Broker { _directory: directory, file, data, address: None, process: None };
@@ -44,11 +44,11 @@ impl Broker {
         near
     }
 
-    fn configure(&self, text: &str) {
+    pub fn configure(&self, text: &str) {
         fs::write(&self.file, text).expect("a file");
     }
 
-    fn start(&mut self) {
+    pub fn start(&mut self) {
         let mut serve = Command::new(env!("CARGO_BIN_EXE_homing"));
         serve.env("HOMING_ADMIN__ADDRESSES", "off").arg("serve").arg("--config").arg(&self.file);
         serve.arg("--data-dir").arg(&self.data);
@@ -57,34 +57,34 @@ impl Broker {
         (self.process, self.address) = (Some(process), Some(address));
     }
 
-    fn process(&mut self) -> &mut Process {
+    pub fn process(&mut self) -> &mut Process {
         self.process.as_mut().expect("it runs")
     }
 
-    fn says(&mut self, words: &str) -> String {
+    pub fn says(&mut self, words: &str) -> String {
         self.process().line(words).unwrap_or_else(|| panic!("it ends before it says {words}"))
     }
 
-    fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         self.address.expect("it was started")
     }
 }
 
-fn bridge(far: &str, keys: &str, topics: &str) -> String {
+pub fn bridge(far: &str, keys: &str, topics: &str) -> String {
     format!(
         "[[bridges]]\nname = \"far\"\naddresses = [\"{far}\"]\nbackoff = \"100ms\"\nmax_backoff = \"200ms\"\n\
          {keys}{topics}"
     )
 }
 
-fn subscriber(address: SocketAddr, version: Version, name: &str, filters: &[(&str, u8)]) -> RawClient {
+pub fn subscriber(address: SocketAddr, version: Version, name: &str, filters: &[(&str, u8)]) -> RawClient {
     let mut client = RawClient::connect(address, &Connect::persistent(version, name));
     client.subscribe(filters);
     client
 }
 
 /// Takes and completes this number of messages.
-fn take(client: &mut RawClient, count: usize) -> Vec<(String, String)> {
+pub fn take(client: &mut RawClient, count: usize) -> Vec<(String, String)> {
     let publishes = (0..count).map(|_| {
         let publish = client.expect_publish();
         client.complete(&publish);

@@ -11,6 +11,7 @@ mod kit;
 mod support;
 
 mod acl;
+mod bridge_addresses;
 mod bridges;
 mod broker;
 mod import;

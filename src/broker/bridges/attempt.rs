@@ -16,6 +16,7 @@ use crate::config::{Bridge, BridgeAddress};
 use crate::file_thread::FileThread;
 use crate::mqtt::codec::{DecodeError, Decoded, EncodeError, decode, encode};
 use crate::mqtt::packet::{Disconnect, Packet, ProtocolVersion, QoS, ReasonCode};
+use crate::net::tls::client::is_about_certificate;
 use crate::operators::bridge_command::SessionThere;
 use bytes::{Buf, BytesMut};
 use std::io;
@@ -45,6 +46,8 @@ pub(super) enum AttemptEnd {
     Refused(RefusedThere),
     #[error("the connection to the other broker failed: {0}")]
     There(io::Error),
+    #[error("the other broker does not accept the certificate of the bridge (keys certificate and key): {0}")]
+    CertificateRefused(io::Error),
     #[error("the other broker closed the connection")]
     ClosedThere,
     #[error("{0}")]
@@ -242,6 +245,8 @@ async fn read_connack(
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                 return Err(AttemptEnd::NoConnack);
             }
+            // By TLS 1.3 a server looks at the certificate of the client behind the handshake.
+            Err(error) if is_about_certificate(&error) => return Err(AttemptEnd::CertificateRefused(error)),
             Err(error) => return Err(AttemptEnd::There(error)),
         }
     }

@@ -1,8 +1,10 @@
-//! The name, the socket and TLS of another broker.
+//! The name, the socket, TLS and WebSocket of another broker.
 
+use super::websocket::WebSocketStream;
 use crate::auth::file_error::FileError;
 use crate::config::{Bridge, BridgeAddress};
 use crate::file_thread::{FileThread, NotRead};
+use crate::framed::upgrade_to_websocket;
 use crate::net::tls::client::client_config;
 use crate::net::tls::config_error::TlsConfigError;
 use crate::net::tls::settings::CertificateFiles;
@@ -46,6 +48,8 @@ pub(super) enum DialError {
     ServerName(String),
     #[error("the TLS handshake failed: {0}")]
     Handshake(io::Error),
+    #[error("the WebSocket upgrade failed: {0}")]
+    Upgrade(io::Error),
 }
 
 /// What the files of a bridge say. Read before each attempt, so that a renewed certificate or
@@ -69,11 +73,15 @@ pub(super) async fn read_files(
     }
     let path = |file: &Option<String>| file.as_ref().map(PathBuf::from);
     let (password_file, ca, is_tls) = (path(&bridge.password_file), path(&bridge.ca), address.is_tls);
+    let alpn = bridge.alpn.clone().unwrap_or_default();
     let identity = bridge.certificate.as_ref().zip(bridge.key.as_ref()).map(|(certificate, key)| {
         CertificateFiles { certificate: certificate.into(), chain: None, key: key.into() }
     });
     let read = move || {
-        let tls = is_tls.then(|| client_config(ca.as_deref(), identity.as_ref())).transpose()?;
+        let mut tls = is_tls.then(|| client_config(ca.as_deref(), identity.as_ref())).transpose()?;
+        if let Some(config) = &mut tls {
+            Arc::make_mut(config).alpn_protocols = alpn.into_iter().map(String::into_bytes).collect();
+        }
         let password = password_file.map(|file| read_password(&file)).transpose()?;
         Ok(Secrets { tls, password })
     };
@@ -93,7 +101,7 @@ fn read_password(file: &Path) -> Result<Zeroizing<Vec<u8>>, DialError> {
     Ok(password)
 }
 
-/// Connects to an address, with its TLS. Takes `patience` at most for the sockets; the caller
+/// Connects to an address, with its TLS and its WebSocket. Takes `patience` at most for the sockets; the caller
 /// bounds the whole.
 pub(super) async fn connect(
     bridge: &Bridge,
@@ -102,11 +110,22 @@ pub(super) async fn connect(
     patience: Duration,
 ) -> Result<(Box<dyn Stream>, SocketAddr), DialError> {
     let (socket, peer) = open_socket(address, patience).await?;
-    let Some(config) = secrets.tls.clone() else { return Ok((Box::new(socket), peer)) };
-    let name = bridge.server_name.as_deref().unwrap_or(&address.host);
-    let name = ServerName::try_from(name.to_owned()).map_err(|_| DialError::ServerName(name.to_owned()))?;
-    let stream = TlsConnector::from(config).connect(name, socket).await.map_err(DialError::Handshake)?;
-    Ok((Box::new(stream), peer))
+    let mut stream: Box<dyn Stream> = match secrets.tls.clone() {
+        Some(config) => {
+            let name = bridge.server_name.as_deref().unwrap_or(&address.host);
+            let name =
+                ServerName::try_from(name.to_owned()).map_err(|_| DialError::ServerName(name.to_owned()))?;
+            let connecting = TlsConnector::from(config).connect(name, socket);
+            Box::new(connecting.await.map_err(DialError::Handshake)?)
+        }
+        None => Box::new(socket),
+    };
+    if let Some(path) = &address.websocket_path {
+        let upgraded = upgrade_to_websocket(&mut stream, &address.authority(), path).await;
+        upgraded.map_err(DialError::Upgrade)?;
+        stream = Box::new(WebSocketStream::new(stream));
+    }
+    Ok((stream, peer))
 }
 
 /// Connects to the first address of a name that accepts. Each address gets its part of the time.

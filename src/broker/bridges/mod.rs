@@ -16,6 +16,7 @@
 //! | `pump` | the bytes between the two sockets |
 //! | `task` | the attempts of one bridge, and the waits between them |
 //! | `status` | the state of a bridge for operators |
+//! | `websocket` | the frames of `ws://` and `wss://` |
 
 mod attempt;
 mod dial;
@@ -24,6 +25,7 @@ mod pump;
 mod session;
 pub mod status;
 mod task;
+mod websocket;
 
 use crate::config::{Bridge, Config};
 use crate::scheduling;

@@ -154,6 +154,25 @@ pub fn asks_for_certificate(error: &std::io::Error) -> bool {
     matches!(cause, Some(rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired)))
 }
 
+/// Returns true if the server broke the connection because of the certificate of this client, or
+/// because the client has none (RFC 8446 6.2).
+pub fn is_about_certificate(error: &std::io::Error) -> bool {
+    use rustls::AlertDescription as Alert;
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    let Some(rustls::Error::AlertReceived(alert)) = cause else { return false };
+    matches!(
+        alert,
+        Alert::CertificateRequired
+            | Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::AccessDenied
+    )
+}
+
 /// Returns the suggested fix of a failed handshake; `None` if the cause is something else.
 pub fn remedy(error: &std::io::Error) -> Option<&'static str> {
     match error.get_ref()?.downcast_ref::<rustls::Error>()? {
