@@ -35,6 +35,8 @@ pub(super) enum Failed {
     NoSuchClient,
     /// There is no trace with this number.
     NoSuchTrace,
+    /// There is no bridge of this name.
+    NoSuchBridge,
     /// The client is away, so there is no connection to close.
     NotConnected,
     /// There is no such message any more.
@@ -108,6 +110,10 @@ impl Failed {
             Failed::NoSuchTrace => (
                 ProblemKind::NoSuchTrace,
                 "there is no trace with this number; the oldest ones are forgotten",
+            ),
+            Failed::NoSuchBridge => (
+                ProblemKind::NoSuchBridge,
+                "there is no bridge of this name; `homing ctl bridges` lists them",
             ),
             Failed::NoSuchClient => (ProblemKind::NoSuchClient, "there is no session of this client"),
             Failed::NotConnected => {

@@ -73,6 +73,8 @@ problem_kinds! {
         window. List the messages again.";
     NoSuchTrace: NOT_FOUND, "no-such-trace",
         "There is no trace with this number. It was deleted, or newer traces needed its room.";
+    NoSuchBridge: NOT_FOUND, "no-such-bridge",
+        "No `[[bridges]]` of the configuration has this name.";
     NoSuchEntry: NOT_FOUND, "no-such-entry",
         "The file has no user, ban or token of this name.";
     MethodNotAllowed: METHOD_NOT_ALLOWED, "method-not-allowed",

@@ -7,6 +7,7 @@ use super::problem::Problem;
 use super::rule::{ValueRule, ValueType, days, millis, seconds};
 use super::table_list::{ListedTable, Problems, TableList};
 use super::value::{self, Field, named_fields};
+use crate::bridge::ConnectWhen;
 use crate::bridge::rules::{Direction, RetainedAtStart, TopicRule};
 use crate::mqtt::packet::{ProtocolVersion, QoS};
 use crate::mqtt::topic::{TopicFilter, is_topic_name};
@@ -38,7 +39,7 @@ named_enum! {
     }
 }
 
-named_fields!(BridgeVersion, Balance, Direction, RetainedAtStart);
+named_fields!(BridgeVersion, Balance, ConnectWhen, Direction, RetainedAtStart);
 
 impl BridgeVersion {
     /// Returns the version with which a bridge begins.
@@ -95,6 +96,12 @@ fields! {
         /// The time without an acknowledgement of the other broker, 60 s by default. Then the
         /// bridge connects again, and sends what is not acknowledged again.
         ack_timeout: Duration, ValueType::Duration(seconds(1), days(1)).only();
+        /// The time at which the bridge connects: "always" (the default), "on_demand" from the first
+        /// message of the queue on, or "manual" by `homing ctl bridge connect`.
+        connect: ConnectWhen, ValueType::OneOf(ConnectWhen::NAMES).only();
+        /// The time without a message of either side after which a bridge on demand disconnects,
+        /// 60 s by default.
+        idle_timeout: Duration, ValueType::Duration(seconds(1), days(1)).only();
         /// The time until the second attempt, 1 s by default. It doubles with each attempt.
         backoff: Duration, ValueType::Duration(millis(10), days(1)).only();
         /// The longest time between two attempts, 5 min by default.
@@ -190,6 +197,16 @@ impl Bridge {
         self.ack_timeout.unwrap_or(Duration::from_secs(60))
     }
 
+    /// Returns the time at which the bridge connects.
+    pub fn connect_when(&self) -> ConnectWhen {
+        self.connect.unwrap_or_default()
+    }
+
+    /// Returns the time without a message after which a bridge on demand disconnects.
+    pub fn idle_patience(&self) -> Duration {
+        self.idle_timeout.unwrap_or(Duration::from_secs(60))
+    }
+
     /// Returns the shortest and the longest time between two attempts.
     pub fn waits(&self) -> (Duration, Duration) {
         let first = self.backoff.unwrap_or(Duration::from_secs(1));
@@ -260,6 +277,7 @@ fn check_pairs(problems: &mut Problems, table: &ListedTable<'_>) {
         _ => true,
     };
     let version = table.fields.get("version").and_then(BridgeVersion::read).unwrap_or_default();
+    let connect = table.fields.get("connect").and_then(ConnectWhen::read).unwrap_or_default();
     let is_on = |key: &str| table.fields.get(key).and_then(bool::read) == Some(true);
     for (key, is_right, allowed) in [
         ("password_file", has("user"), "beside user"),
@@ -269,6 +287,12 @@ fn check_pairs(problems: &mut Problems, table: &ListedTable<'_>) {
         ("certificate", has_tls, "beside an address tls://HOST or wss://HOST"),
         ("server_name", has_tls, "beside an address tls://HOST or wss://HOST"),
         ("alpn", has_tls, "beside an address tls://HOST or wss://HOST"),
+        ("idle_timeout", connect == ConnectWhen::OnDemand, "beside connect = \"on_demand\""),
+        (
+            "connect",
+            connect != ConnectWhen::OnDemand || has_waiting_topic(table),
+            "beside a topic with direction out or both and qos 1 or 2: a message of QoS 0 does not wait",
+        ),
         (
             "bridge_bit",
             !is_on("bridge_bit") || version == BridgeVersion::V3_1_1,
@@ -279,6 +303,20 @@ fn check_pairs(problems: &mut Problems, table: &ListedTable<'_>) {
             problems.refuse(&format!("{}: {key}", table.name), value, allowed);
         }
     }
+}
+
+/// Returns true if a topic lets messages wait here: they leave, and have QoS 1 or 2. A topic with
+/// another mistake counts.
+fn has_waiting_topic(table: &ListedTable<'_>) -> bool {
+    let Some(ValueKind::Array(topics)) = table.fields.get("topics").map(|topics| &topics.kind) else {
+        return true;
+    };
+    topics.iter().any(|topic| {
+        let ValueKind::Table(fields) = &topic.kind else { return true };
+        let direction = fields.get("direction").and_then(Direction::read);
+        let qos = fields.get("qos").and_then(QoS::read);
+        direction != Some(Direction::In) && qos != Some(QoS::AtMostOnce)
+    })
 }
 
 fn check_topic(problems: &mut Problems, name: &str, topic: &Value) {
@@ -368,7 +406,9 @@ mod tests {
         let refusal = load(
             "[[bridges]]\nname = \"a b\"\naddresses = [\"mqtt://ann:secret@host\"]\nkey = \"k\"\nbridge_bit = true\nalpn = [\"\"]\n\
              [[bridges.topics]]\ndirection = \"up\"\nfilter = \"a/#\"\nlocal_prefix = \"+/\"\nqos = 3\n\
-             [[bridges]]\nname = \"c\"\naddresses = [\"mqtt://host/mqtt\"]\npassword_file = \"p\"\nwhat = 1\n",
+             [[bridges]]\nname = \"c\"\naddresses = [\"mqtt://host/mqtt\"]\npassword_file = \"p\"\nwhat = 1\nidle_timeout = \"5s\"\n\
+             [[bridges]]\nname = \"d\"\naddresses = [\"mqtt://host\"]\nconnect = \"on_demand\"\n\
+             [[bridges.topics]]\ndirection = \"out\"\nfilter = \"a\"\nqos = 0\n",
         )
         .expect_err("mistakes");
         for mistake in [
@@ -383,6 +423,8 @@ mod tests {
             "bridges, bridge 2: addresses",
             "bridges, bridge 2: password_file",
             "bridges, bridge 2: what",
+            "bridges, bridge 2: idle_timeout",
+            "bridges, bridge 3: connect",
             "a bridge with topics",
         ] {
             assert!(refusal.contains(mistake), "{mistake}: {refusal}");

@@ -65,6 +65,15 @@ impl Broker {
         self.process().line(words).unwrap_or_else(|| panic!("it ends before it says {words}"))
     }
 
+    /// Runs `homing ctl` with these arguments, and returns its output.
+    pub fn ctl(&self, arguments: &[&str]) -> String {
+        let mut ctl = Command::new(env!("CARGO_BIN_EXE_homing"));
+        ctl.arg("ctl").arg("--socket").arg(self.data.join("homing.sock")).args(arguments);
+        let output = ctl.output().expect("it runs");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
     pub fn address(&self) -> SocketAddr {
         self.address.expect("it was started")
     }

@@ -12,6 +12,7 @@ mod support;
 
 mod acl;
 mod bridge_addresses;
+mod bridge_demand;
 mod bridges;
 mod broker;
 mod import;

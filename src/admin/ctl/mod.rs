@@ -3,6 +3,7 @@
 mod acl;
 mod actions;
 mod bans;
+mod bridge;
 mod client;
 mod dead_letters;
 mod dropped;
@@ -91,6 +92,9 @@ enum CtlCommand {
     Wheel,
     /// List the bridges to other brokers: state, last error, messages
     Bridges,
+    /// Connect or disconnect a bridge, or end its session
+    #[command(subcommand)]
+    Bridge(bridge::BridgeCommand),
     /// Delivery objectives: the share in time, and what is left of the error budget
     Slo,
     /// List the last actions of operators
@@ -137,6 +141,7 @@ pub fn run(arguments: &CtlArguments, broker: &BrokerEndpoint) -> Result<String, 
         CtlCommand::Dashboard => return dashboard(broker, print),
         CtlCommand::Wheel => print.answer(get("/api/v1/expiry")?, wheel::text)?,
         CtlCommand::Bridges => print.answer(get("/api/v1/bridges")?, listings::bridges_table)?,
+        CtlCommand::Bridge(command) => return bridge::run(command, broker),
         CtlCommand::Slo => print.answer(get("/api/v1/slo")?, listings::objectives_table)?,
         CtlCommand::Actions(command) => return actions::run(command, broker, print),
         CtlCommand::Topics(command) => return topics::run(command, broker, print),

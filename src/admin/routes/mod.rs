@@ -179,6 +179,10 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
             .says("The delivery objectives with their counts and error budgets."),
         get("/api/v1/bridges", VIEWER, bridges::list)
             .says("The connections to other brokers: state, last error and messages of each."),
+        post("/api/v1/bridges/{name}/connect", OPERATOR, bridges::connect)
+            .says("Has a bridge connect now, whatever its `connect` says."),
+        post("/api/v1/bridges/{name}/disconnect", OPERATOR, bridges::disconnect)
+            .says("Disconnects a bridge, until it is told to connect. Its session stays."),
         get("/api/v1/clients", VIEWER, clients::list)
             .says("The sessions, in pages. A session that stays is listed once."),
         get("/api/v1/clients/{id}", VIEWER, clients::one)

@@ -6,11 +6,11 @@ use super::pump::Pump;
 use super::session::{SessionHere, stale};
 use super::status::BridgeReport;
 use super::task::Ending;
-use crate::bridge::BridgeState;
 use crate::bridge::deadlines::Patience;
 use crate::bridge::hello::{Hello, RefusedThere, TermsThere, before_renaming};
 use crate::bridge::link::{Link, LinkEnd, LinkTerms, Output};
 use crate::bridge::rules::TopicRules;
+use crate::bridge::{BridgeState, ConnectOrder, ConnectWhen};
 use crate::clock;
 use crate::config::{Bridge, BridgeAddress};
 use crate::file_thread::FileThread;
@@ -66,6 +66,8 @@ pub(super) enum AttemptEnd {
     TooManyConnections,
     #[error("the bridge ends")]
     Ended(Ending),
+    #[error("an operator disconnects the bridge")]
+    Ordered,
 }
 
 impl AttemptEnd {
@@ -75,6 +77,11 @@ impl AttemptEnd {
             AttemptEnd::Link(end) => Some(end),
             _ => None,
         }
+    }
+
+    /// Returns true if the connection ended because nobody needs it.
+    pub(super) fn is_unneeded(&self) -> bool {
+        matches!(self, AttemptEnd::Ordered | AttemptEnd::Link(LinkEnd::Idle))
     }
 
     fn is_about_version(&self) -> bool {
@@ -115,12 +122,13 @@ impl Attempt<'_> {
         version: ProtocolVersion,
         is_fresh: &mut bool,
         ends: &mut watch::Receiver<Ending>,
+        orders: &mut watch::Receiver<ConnectOrder>,
     ) -> AttemptEnd {
         match self.connect(address, version, *is_fresh).await {
             Ok(accepted) => {
                 *is_fresh = false;
                 match self.begin(accepted, version).await {
-                    Ok(pump) => pump.run(ends).await,
+                    Ok(pump) => pump.run(ends, orders).await,
                     Err(end) => end,
                 }
             }
@@ -216,7 +224,10 @@ impl Attempt<'_> {
         let mut out = Output::default();
         self.session.hello(terms, self.rules.growth_out(), &mut out.here)?;
         let (rules, stale) = (Arc::clone(self.rules), stale(&session, self.rules));
-        let link = Link::begin(clock::now(), rules, link_terms, stale, &mut out)?;
+        let mut link = Link::begin(clock::now(), rules, link_terms, stale, &mut out)?;
+        if self.bridge.connect_when() == ConnectWhen::OnDemand {
+            link.end_when_idle(self.bridge.idle_patience());
+        }
         let here = self.session.open(Some(peer), version)?;
         info!(event = "bridge.accepted", bridge = self.bridge.label(), address = %peer, version = version.name(), session_present = terms.session_present, "the other broker accepts the bridge");
         Ok(Pump::new(stream, here, link, rest, out, Arc::clone(self.report)))

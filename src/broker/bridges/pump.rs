@@ -5,8 +5,8 @@ use super::dial::Stream;
 use super::session::await_close;
 use super::status::BridgeReport;
 use super::task::Ending;
-use crate::bridge::BridgeState;
 use crate::bridge::link::{Link, LinkCounts, LinkNews, Output};
+use crate::bridge::{BridgeState, ConnectOrder};
 use crate::clock;
 use bytes::{Buf, BytesMut};
 use std::io;
@@ -69,14 +69,18 @@ impl Pump {
     }
 
     /// Passes bytes until the connection ends, and says so to both sides.
-    pub(super) async fn run(mut self, ends: &mut watch::Receiver<Ending>) -> AttemptEnd {
+    pub(super) async fn run(
+        mut self,
+        ends: &mut watch::Receiver<Ending>,
+        orders: &mut watch::Receiver<ConnectOrder>,
+    ) -> AttemptEnd {
         let end = loop {
             let handled = self.handle();
             self.tell();
             if let Err(end) = handled {
                 break end;
             }
-            if let Err(end) = self.step(ends).await {
+            if let Err(end) = self.step(ends, orders).await {
                 break end;
             }
         };
@@ -87,14 +91,23 @@ impl Pump {
         end
     }
 
-    /// Waits until a socket has or takes bytes, or a deadline comes.
-    async fn step(&mut self, ends: &mut watch::Receiver<Ending>) -> Result<(), AttemptEnd> {
+    /// Waits until a socket has or takes bytes, or a deadline or an order comes.
+    async fn step(
+        &mut self,
+        ends: &mut watch::Receiver<Ending>,
+        orders: &mut watch::Receiver<ConnectOrder>,
+    ) -> Result<(), AttemptEnd> {
         let deadline = self.link.deadline();
         let wait = deadline.since(clock::now());
         let (mut read_here, mut write_here) = self.here.split();
         let Output { here: for_here, there: for_there } = &mut self.out;
         tokio::select! {
             _ = ends.changed() => return Err(AttemptEnd::Ended(*ends.borrow())),
+            _ = orders.changed() => {
+                if *orders.borrow_and_update() == ConnectOrder::Disconnect {
+                    return Err(AttemptEnd::Ordered);
+                }
+            }
             read = self.read_there.read_buf(&mut self.from_there), if for_here.len() < ENOUGH => {
                 if read.map_err(AttemptEnd::There)? == 0 {
                     return Err(AttemptEnd::ClosedThere);

@@ -74,15 +74,15 @@ impl SessionHere {
     }
 
     /// Gives the session its filters before the other broker is connected, so that messages wait
-    /// for it from now on. Does nothing if the session has them. Returns true if there was no
-    /// session.
-    pub(super) async fn subscribe(&self, rules: &TopicRules) -> Result<bool, AttemptEnd> {
+    /// for it from now on. Does nothing if the session has them. Returns the session as it was
+    /// before.
+    pub(super) async fn subscribe(&self, rules: &TopicRules) -> Result<BridgeSession, AttemptEnd> {
         let session = self.prepare(SessionThere::Kept).await?;
         let filters = rules.subscriptions_here();
         let stale = stale(&session, rules);
         let is_missing = |filter: &str| !session.filters.iter().any(|own| own == filter);
         if stale.is_empty() && !filters.iter().any(|(filter, _)| is_missing(filter)) {
-            return Ok(!session.exists);
+            return Ok(session);
         }
         let mut out = Vec::new();
         self.hello(NO_TERMS, 0, &mut out)?;
@@ -94,7 +94,7 @@ impl SessionHere {
             close(socket).await
         };
         tokio::time::timeout(SHARD, done).await.map_err(|_| AttemptEnd::NoShard)??;
-        Ok(!session.exists)
+        Ok(session)
     }
 
     /// Reads until the shard has answered SUBSCRIBE, or else UNSUBSCRIBE. Messages that come

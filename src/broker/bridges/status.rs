@@ -1,10 +1,11 @@
 //! The state of the bridges, for operators.
 
 use crate::bridge::link::LinkCounts;
-use crate::bridge::{self, BridgeState};
+use crate::bridge::{self, BridgeState, ConnectOrder};
 use crate::mqtt::packet::ProtocolVersion;
 use crate::time::Instant;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
 
 /// The facts about one bridge.
 #[derive(Clone, Debug)]
@@ -44,13 +45,17 @@ impl BridgeFacts {
     }
 }
 
-/// The facts about one bridge, which its task changes and operators read.
+/// The facts about one bridge, which its task changes and operators read, and the last order of an
+/// operator. The order holds over reloads, until the next order.
 #[derive(Debug)]
-pub(super) struct BridgeReport(Mutex<BridgeFacts>);
+pub(super) struct BridgeReport {
+    facts: Mutex<BridgeFacts>,
+    order: watch::Sender<ConnectOrder>,
+}
 
 impl BridgeReport {
     fn new(name: &str, now: Instant) -> BridgeReport {
-        BridgeReport(Mutex::new(BridgeFacts {
+        let facts = BridgeFacts {
             name: name.into(),
             state: BridgeState::Dialling,
             since: now,
@@ -64,12 +69,26 @@ impl BridgeReport {
             refused_filters: Vec::new(),
             unacknowledged: 0,
             counts: LinkCounts::default(),
-        }))
+        };
+        BridgeReport { facts: Mutex::new(facts), order: watch::Sender::default() }
+    }
+
+    /// Returns the orders of operators.
+    pub(super) fn orders(&self) -> watch::Receiver<ConnectOrder> {
+        self.order.subscribe()
+    }
+
+    /// Notes that the connection that was ordered is not needed any more.
+    pub(super) fn end_order(&self) {
+        self.order.send_if_modified(|order| {
+            *order = ConnectOrder::None;
+            false
+        });
     }
 
     /// Changes the facts.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut BridgeFacts) -> T) -> T {
-        change(&mut lock(&self.0))
+        change(&mut lock(&self.facts))
     }
 
     /// Notes that a state begins.
@@ -87,16 +106,27 @@ pub struct BridgeDirectory(Mutex<Vec<Arc<BridgeReport>>>);
 impl BridgeDirectory {
     /// Returns the facts about all bridges, by name.
     pub fn all(&self) -> Vec<BridgeFacts> {
-        let mut all: Vec<BridgeFacts> = lock(&self.0).iter().map(|report| lock(&report.0).clone()).collect();
+        let mut all: Vec<BridgeFacts> =
+            lock(&self.0).iter().map(|report| lock(&report.facts).clone()).collect();
         all.sort_by(|one, other| one.name.cmp(&other.name));
         all
+    }
+
+    /// Gives a bridge an order. Returns false if there is no such bridge.
+    pub fn order(&self, name: &str, order: ConnectOrder) -> bool {
+        let reports = lock(&self.0);
+        let report = reports.iter().find(|report| *lock(&report.facts).name == *name);
+        report.is_some_and(|report| {
+            report.order.send_replace(order);
+            true
+        })
     }
 
     /// Returns the report of a bridge, a new one if there is none. A changed bridge goes on with
     /// its counts.
     pub(super) fn report_of(&self, name: &str, now: Instant) -> Arc<BridgeReport> {
         let mut reports = lock(&self.0);
-        if let Some(report) = reports.iter().find(|report| *lock(&report.0).name == *name) {
+        if let Some(report) = reports.iter().find(|report| *lock(&report.facts).name == *name) {
             return Arc::clone(report);
         }
         let report = Arc::new(BridgeReport::new(name, now));
@@ -106,7 +136,7 @@ impl BridgeDirectory {
 
     /// Forgets the bridges whose names `is_kept` does not have.
     pub(super) fn keep(&self, is_kept: impl Fn(&str) -> bool) {
-        lock(&self.0).retain(|report| is_kept(&lock(&report.0).name));
+        lock(&self.0).retain(|report| is_kept(&lock(&report.facts).name));
     }
 }
 

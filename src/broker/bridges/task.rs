@@ -5,9 +5,9 @@ use super::parts::{BridgeParts, OwnLimits};
 use super::session::SessionHere;
 use super::status::BridgeReport;
 use crate::auth::random::random;
-use crate::bridge::BridgeState;
 use crate::bridge::backoff::Backoff;
 use crate::bridge::rules::TopicRules;
+use crate::bridge::{BridgeState, ConnectOrder, ConnectWhen};
 use crate::broker::live_files::READ;
 use crate::clock;
 use crate::config::{Balance, Bridge, BridgeVersion};
@@ -17,8 +17,13 @@ use crate::operators::bridge_command::SessionThere;
 use crate::time::millis;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{info, warn};
+
+/// The time between two looks at the session of a bridge that connects on demand. A look is one
+/// question to the shard, so 1,000 such bridges ask 1,000 times a second.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The end of a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,12 +70,11 @@ impl BridgeTask {
     /// Connects again and again, until the bridge ends.
     pub(super) async fn run(self: Rc<BridgeTask>) {
         let mut ends = self.ends.clone();
-        let mut never = self.ends.clone();
         tokio::select! {
             biased;
             () = self.attempts(&mut ends) => {}
             // Attempts that are under way are given up. An established connection ends by itself.
-            () = ended_before_established(&mut never, &self.report) => {}
+            () = self.told_unconnected(self.ends.clone(), |_| true) => {}
         }
         if *self.ends.borrow() == Ending::Removed {
             self.report_removed().await;
@@ -80,7 +84,9 @@ impl BridgeTask {
     async fn attempts(&self, ends: &mut watch::Receiver<Ending>) {
         let (first, most) = self.bridge.waits();
         let mut backoff = Backoff::new(first, most);
-        let mut is_fresh = None;
+        let mut orders = self.report.orders();
+        // A session that an earlier configuration of this bridge began may have been connected.
+        let mut is_fresh = false;
         let mut turn = 0_usize;
         let mut version = self.bridge.version().first();
         let attempt = Attempt {
@@ -92,20 +98,30 @@ impl BridgeTask {
             files: &self.files,
         };
         loop {
-            if is_fresh.is_none() {
-                match self.session.subscribe(&self.rules).await {
-                    Ok(is_new) => is_fresh = Some(is_new),
-                    Err(end) => {
-                        self.wait(&end, &mut backoff).await;
-                        continue;
-                    }
+            let order = *orders.borrow_and_update();
+            // The session may have expired meanwhile, or an operator has ended it.
+            let session = match self.session.subscribe(&self.rules).await {
+                Ok(session) => session,
+                Err(end) => {
+                    self.wait(&end, &mut backoff, &mut orders).await;
+                    continue;
                 }
+            };
+            is_fresh |= !session.exists;
+            let has_messages = session.queued + session.in_flight > 0;
+            if !self.bridge.connect_when().wants(order, has_messages) {
+                self.idle(order, &mut orders).await;
+                continue;
             }
             let Some(address) = self.address(turn) else { return };
             let established = self.report.change(|facts| facts.established);
-            let mut is_new = is_fresh.unwrap_or(false);
-            let end = attempt.run(address, version, &mut is_new, ends).await;
-            is_fresh = Some(is_new);
+            let is_disconnect = |order| order == ConnectOrder::Disconnect;
+            let stopped = self.told_unconnected(orders.clone(), is_disconnect);
+            let end = tokio::select! {
+                biased;
+                end = attempt.run(address, version, &mut is_fresh, ends, &mut orders) => end,
+                () = stopped => AttemptEnd::Ordered,
+            };
             if matches!(end, AttemptEnd::Ended(_)) {
                 return;
             }
@@ -115,6 +131,10 @@ impl BridgeTask {
                 turn = if self.bridge.balance == Some(Balance::RoundRobin) { turn + 1 } else { 0 };
             } else {
                 turn += 1;
+            }
+            if end.is_unneeded() {
+                self.report_unneeded(&end);
+                continue;
             }
             let is_auto = self.bridge.version() == BridgeVersion::Auto;
             if is_auto && attempt.may_speak_less(&end, version) {
@@ -126,8 +146,50 @@ impl BridgeTask {
                 // The other broker may be a newer one when it is back.
                 version = self.bridge.version().first();
             }
-            self.wait(&end, &mut backoff).await;
+            self.wait(&end, &mut backoff, &mut orders).await;
         }
+    }
+
+    /// Waits for an order, or until the session is worth a look again.
+    async fn idle(&self, order: ConnectOrder, orders: &mut watch::Receiver<ConnectOrder>) {
+        if self.report.change(|facts| facts.state) != BridgeState::Idle {
+            self.report.enter(clock::now(), BridgeState::Idle);
+        }
+        let looks = order == ConnectOrder::None && self.bridge.connect_when() == ConnectWhen::OnDemand;
+        tokio::select! {
+            _ = orders.changed() => {}
+            () = tokio::time::sleep(LOOK), if looks => {}
+        }
+    }
+
+    /// Waits until something is told that `counts`, while the bridge has no connection.
+    async fn told_unconnected<T: Copy>(&self, mut told: watch::Receiver<T>, counts: impl Fn(T) -> bool) {
+        while told.changed().await.is_ok() {
+            let state = self.report.change(|facts| facts.state);
+            let is_connected = matches!(state, BridgeState::Established | BridgeState::Subscribing);
+            if counts(*told.borrow_and_update()) && !is_connected {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Reports the end of a connection that nobody needs any more.
+    fn report_unneeded(&self, end: &AttemptEnd) {
+        if !matches!(end, AttemptEnd::Ordered) {
+            self.report.end_order();
+        }
+        let address = self.report.change(|facts| {
+            facts.last_error.clear();
+            facts.unacknowledged = 0;
+            facts.address.clone()
+        });
+        info!(
+            event = "bridge.disconnected",
+            bridge = self.bridge.label(),
+            address,
+            "the bridge has disconnected: {end}"
+        );
     }
 
     fn address(&self, turn: usize) -> Option<&crate::config::BridgeAddress> {
@@ -135,8 +197,13 @@ impl BridgeTask {
         addresses.get(turn % addresses.len().max(1))
     }
 
-    /// Reports the end of an attempt, and waits for the next one.
-    async fn wait(&self, end: &AttemptEnd, backoff: &mut Backoff) {
+    /// Reports the end of an attempt, and waits for the next one. An order ends the wait.
+    async fn wait(
+        &self,
+        end: &AttemptEnd,
+        backoff: &mut Backoff,
+        orders: &mut watch::Receiver<ConnectOrder>,
+    ) {
         let wait = backoff.next(chance());
         let now = clock::now();
         self.report.enter(now, BridgeState::Waiting);
@@ -154,7 +221,7 @@ impl BridgeTask {
             next_ms,
             "the bridge is not connected: {end}"
         );
-        tokio::time::sleep(wait).await;
+        let _ = tokio::time::timeout(wait, orders.changed()).await;
     }
 
     /// Says what is left of a bridge that the configuration has no more.
@@ -169,19 +236,6 @@ impl BridgeTask {
             client_id = self.session.client_id,
             "the configuration has this bridge no more: its session stays until it expires, with its messages"
         );
-    }
-}
-
-/// Waits until a bridge ends that has no connection.
-async fn ended_before_established(ends: &mut watch::Receiver<Ending>, report: &BridgeReport) {
-    loop {
-        if ends.changed().await.is_err() {
-            return std::future::pending().await;
-        }
-        let state = report.change(|facts| facts.state);
-        if !matches!(state, BridgeState::Established | BridgeState::Subscribing) {
-            return;
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The deadlines of one established connection: PINGREQ, its answer, and acknowledgements.
+//! The deadlines of one established connection: PINGREQ, its answer, acknowledgements, and messages.
 
 use crate::time::Instant;
 use std::time::Duration;
@@ -25,6 +25,8 @@ pub enum Due {
     Unanswered,
     /// The end: the other broker acknowledges nothing.
     Unacknowledged,
+    /// The end: no message passes.
+    Idle,
 }
 
 /// The deadlines of one connection.
@@ -37,12 +39,29 @@ pub struct Deadlines {
     answer: Instant,
     /// The time of the last acknowledgement; [`Instant::NEVER`] while none is expected.
     progress: Instant,
+    /// The time of the last message or acknowledgement of either side.
+    passed: Instant,
+    /// The time without one after which the connection is not needed; `None` if it stays.
+    idle: Option<Duration>,
 }
 
 impl Deadlines {
     /// Returns the deadlines of a connection on which SUBACK is expected.
     pub fn new(now: Instant, patience: Patience) -> Deadlines {
-        Deadlines { patience, sent: now, heard: now, answer: now + patience.answer, progress: Instant::NEVER }
+        Deadlines {
+            patience,
+            sent: now,
+            heard: now,
+            answer: now + patience.answer,
+            progress: Instant::NEVER,
+            passed: now,
+            idle: None,
+        }
+    }
+
+    /// Sets the time without a message of either side after which the connection has to end.
+    pub fn set_idle(&mut self, idle: Duration) {
+        self.idle = Some(idle);
     }
 
     /// Notes that packets were sent.
@@ -53,6 +72,11 @@ impl Deadlines {
     /// Notes that packets came. A packet of any kind shows that the other broker is there.
     pub fn heard(&mut self, now: Instant) {
         (self.heard, self.answer) = (now, Instant::NEVER);
+    }
+
+    /// Notes that a message or an acknowledgement passed, in any direction.
+    pub fn passed(&mut self, now: Instant) {
+        self.passed = now;
     }
 
     /// Notes that a message was sent that the other broker has to acknowledge.
@@ -69,7 +93,7 @@ impl Deadlines {
 
     /// Returns the next time at which [`Self::due`] has something to say.
     pub fn next(&self) -> Instant {
-        self.ping_at().min(self.answer).min(self.acknowledgement_at())
+        self.ping_at().min(self.answer).min(self.acknowledgement_at()).min(self.idle_at())
     }
 
     /// Returns what is due. A PINGREQ counts as sent.
@@ -79,6 +103,9 @@ impl Deadlines {
         }
         if self.acknowledgement_at() <= now {
             return Due::Unacknowledged;
+        }
+        if self.idle_at() <= now {
+            return Due::Idle;
         }
         if self.ping_at() <= now {
             (self.sent, self.answer) = (now, now + self.patience.answer);
@@ -91,6 +118,15 @@ impl Deadlines {
         match self.progress {
             Instant::NEVER => Instant::NEVER,
             progress => progress + self.patience.acknowledgement,
+        }
+    }
+
+    /// Returns the time at which the connection is not needed any more. While an acknowledgement of
+    /// the other broker is expected, the connection is needed.
+    fn idle_at(&self) -> Instant {
+        match self.idle {
+            Some(idle) if self.progress == Instant::NEVER => self.passed + idle,
+            _ => Instant::NEVER,
         }
     }
 
@@ -143,5 +179,18 @@ mod tests {
         assert_eq!((deadlines.due(at(54)), deadlines.due(at(55))), (Due::Nothing, Due::Unacknowledged));
         deadlines.acknowledged(at(55), false);
         assert_eq!(deadlines.due(at(89)), Due::Nothing);
+    }
+
+    #[test]
+    fn a_connection_is_idle_if_nothing_passes_and_nothing_is_expected() {
+        let mut deadlines = deadlines();
+        deadlines.set_idle(Duration::from_secs(20));
+        deadlines.passed(at(5));
+        assert_eq!((deadlines.due(at(24)), deadlines.next()), (Due::Nothing, at(25)));
+        deadlines.expects_acknowledgement(at(24));
+        assert_eq!(deadlines.due(at(25)), Due::Nothing);
+        deadlines.acknowledged(at(40), false);
+        deadlines.passed(at(40));
+        assert_eq!((deadlines.due(at(59)), deadlines.due(at(60))), (Due::Nothing, Due::Idle));
     }
 }

@@ -3,8 +3,9 @@
 use super::BridgeState;
 use super::deadlines::{Deadlines, Due, Patience};
 use super::hello::TermsThere;
+pub use super::outcome::{LinkCounts, LinkEnd, LinkNews};
 use super::rules::TopicRules;
-use crate::mqtt::codec::{DecodeError, Decoded, EncodeError, LARGEST_PACKET, PublishHead, decode, encode};
+use crate::mqtt::codec::{Decoded, LARGEST_PACKET, PublishHead, decode, encode};
 use crate::mqtt::packet::{
     Acknowledgement, Disconnect, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS, ReasonCode,
     Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe,
@@ -13,7 +14,7 @@ use crate::mqtt::topic::has_wildcard;
 use crate::time::Instant;
 use std::collections::HashSet;
 use std::sync::Arc;
-use thiserror::Error;
+use std::time::Duration;
 
 /// A topic that the shard refuses: it is reserved for the broker. A message that no rule lets in is
 /// passed on under this name, without its payload, so that its acknowledgement keeps its place
@@ -44,115 +45,6 @@ pub struct LinkTerms {
     pub patience: Patience,
     /// The largest packet that the shard takes.
     pub packet_size_here: u32,
-}
-
-/// The end of a connection.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum LinkEnd {
-    /// The other broker broke a rule of the protocol.
-    #[error("the other broker sent what is no packet: {0}")]
-    Malformed(DecodeError),
-    /// The other broker sent a packet that it may not send.
-    #[error("the other broker sent {0}, which no broker may send now")]
-    Unexpected(&'static str),
-    /// The other broker used a Topic Alias, though none is allowed.
-    #[error("the other broker used a Topic Alias, and CONNECT allowed none")]
-    TopicAlias,
-    /// The SUBACK does not fit the SUBSCRIBE.
-    #[error("the other broker sent a SUBACK with {found} reason codes for {asked} filters")]
-    Suback {
-        /// Filters of SUBSCRIBE.
-        asked: usize,
-        /// Reason codes of SUBACK.
-        found: usize,
-    },
-    /// The other broker ended the connection.
-    #[error("the other broker disconnects: {0}")]
-    DisconnectThere(ReasonCode),
-    /// The shard refused the session.
-    #[error("the session here is refused: {0}")]
-    RefusedHere(ReasonCode),
-    /// The shard ended the connection.
-    #[error("the session here is disconnected: {0}")]
-    DisconnectHere(ReasonCode),
-    /// The shard sent bytes that are no packet.
-    #[error("a fault of the broker: its own bytes are no packet: {0}")]
-    FaultHere(DecodeError),
-    /// A packet cannot be written.
-    #[error("a packet cannot be written: {0}")]
-    Encode(EncodeError),
-    /// The other broker does not answer PINGREQ or SUBSCRIBE.
-    #[error("the other broker does not answer PINGREQ or SUBSCRIBE")]
-    Unanswered,
-    /// The other broker acknowledges nothing.
-    #[error("the other broker acknowledges nothing within ack_timeout")]
-    Unacknowledged,
-}
-
-impl From<EncodeError> for LinkEnd {
-    fn from(error: EncodeError) -> LinkEnd {
-        LinkEnd::Encode(error)
-    }
-}
-
-impl LinkEnd {
-    /// Returns the reason code of the DISCONNECT to the other broker.
-    pub fn reason_there(&self) -> ReasonCode {
-        match self {
-            LinkEnd::Malformed(error) => error.reason_code(),
-            LinkEnd::Unexpected(_) | LinkEnd::Suback { .. } => ReasonCode::PROTOCOL_ERROR,
-            LinkEnd::TopicAlias => ReasonCode::TOPIC_ALIAS_INVALID,
-            // The shard speaks of what the other broker did: too many messages at once, for one.
-            LinkEnd::DisconnectHere(reason) => match *reason {
-                ReasonCode::RECEIVE_MAXIMUM_EXCEEDED
-                | ReasonCode::PROTOCOL_ERROR
-                | ReasonCode::PACKET_TOO_LARGE
-                | ReasonCode::QUOTA_EXCEEDED => *reason,
-                _ => ReasonCode::NORMAL_DISCONNECTION,
-            },
-            _ => ReasonCode::NORMAL_DISCONNECTION,
-        }
-    }
-}
-
-/// What an operator is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LinkNews {
-    /// Both sides have answered their SUBSCRIBE.
-    Established,
-    /// The other broker does not let the bridge subscribe.
-    FilterRefusedThere(String, ReasonCode),
-    /// The shard does not let the bridge subscribe.
-    FilterRefusedHere(String, ReasonCode),
-}
-
-/// The messages of one connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkCounts {
-    /// PUBLISH packets to the other broker.
-    pub sent: u64,
-    /// PUBLISH packets from the other broker that a rule lets in.
-    pub received: u64,
-    /// Messages from the other broker that no rule lets in.
-    pub refused: u64,
-    /// Messages from the other broker that are larger than this broker takes.
-    pub too_large: u64,
-    /// Messages in the queue that no rule lets out any more, or that the other broker cannot take.
-    pub dropped: u64,
-    /// Messages that were sent with a lower QoS, because the other broker takes no higher one.
-    pub lowered: u64,
-}
-
-impl LinkCounts {
-    /// Adds what came between two looks at a connection.
-    pub fn add(&mut self, now: &LinkCounts, before: &LinkCounts) {
-        self.sent += now.sent - before.sent;
-        self.received += now.received - before.received;
-        self.refused += now.refused - before.refused;
-        self.too_large += now.too_large - before.too_large;
-        self.dropped += now.dropped - before.dropped;
-        self.lowered += now.lowered - before.lowered;
-    }
 }
 
 /// One established connection: what passes, and what both sides have not answered.
@@ -209,6 +101,11 @@ impl Link {
         Ok(link)
     }
 
+    /// Ends the connection when no message has passed for this time.
+    pub fn end_when_idle(&mut self, idle: Duration) {
+        self.deadlines.set_idle(idle);
+    }
+
     /// Returns the state.
     pub fn state(&self) -> BridgeState {
         self.state
@@ -244,6 +141,7 @@ impl Link {
             Due::Ping => Ok(encode(&Packet::Pingreq, self.terms.version, &mut out.there)?),
             Due::Unanswered => Err(LinkEnd::Unanswered),
             Due::Unacknowledged => Err(LinkEnd::Unacknowledged),
+            Due::Idle => Err(LinkEnd::Idle),
         }
     }
 
@@ -312,6 +210,9 @@ impl Link {
         packet: &Packet<'_>,
         out: &mut Output,
     ) -> Result<(), LinkEnd> {
+        if is_of_message(packet) {
+            self.deadlines.passed(now);
+        }
         match packet {
             Packet::Publish(publish) => return self.let_in(publish, out),
             Packet::Puback(ack) => {
@@ -336,6 +237,9 @@ impl Link {
     }
 
     fn came_from_here(&mut self, now: Instant, packet: &Packet<'_>, out: &mut Output) -> Result<(), LinkEnd> {
+        if is_of_message(packet) {
+            self.deadlines.passed(now);
+        }
         match packet {
             Packet::Publish(publish) => self.let_out(now, publish, out),
             Packet::Pubrel(ack) if self.terms.there.maximum_qos < QoS::ExactlyOnce => {
@@ -563,6 +467,12 @@ fn put_subscribe(
         filters: filters.collect(),
     };
     Ok(encode(&Packet::Subscribe(subscribe), version, out)?)
+}
+
+/// Returns true for a message and its acknowledgements.
+fn is_of_message(packet: &Packet<'_>) -> bool {
+    use Packet::{Puback, Pubcomp, Publish, Pubrec, Pubrel};
+    matches!(packet, Publish(_) | Puback(_) | Pubrec(_) | Pubrel(_) | Pubcomp(_))
 }
 
 fn put_here(packet: &Packet<'_>, out: &mut Output) -> Result<(), LinkEnd> {

@@ -19,7 +19,8 @@
 //! | [`rules`] | the topics that pass, and their names at the other side |
 //! | [`hello`] | CONNECT to the other broker, its CONNACK, and CONNECT to the shard |
 //! | [`link`] | the packets of an established connection, in both directions |
-//! | [`deadlines`] | PINGREQ, and brokers that do not answer or acknowledge |
+//! | `outcome` | the end of such a connection, its counts and news |
+//! | [`deadlines`] | PINGREQ, brokers that do not answer or acknowledge, and connections without messages |
 //! | [`backoff`] | the time until the next attempt to connect |
 
 pub mod backoff;
@@ -28,6 +29,7 @@ pub mod hello;
 pub mod link;
 #[cfg(test)]
 mod link_tests;
+mod outcome;
 pub mod rules;
 
 use crate::named_enum::named_enum;
@@ -53,5 +55,60 @@ named_enum! {
         Established = "established",
         /// The next attempt has its time.
         Waiting = "waiting",
+        /// No connection is wanted: until a message waits, or an operator asks for one.
+        Idle = "idle",
+    }
+
+    /// The time at which a bridge connects.
+    #[derive(Default)]
+    pub enum ConnectWhen {
+        /// Always.
+        #[default]
+        Always = "always",
+        /// From the first message that waits here until none has passed for a while.
+        OnDemand = "on_demand",
+        /// From the order of an operator on.
+        Manual = "manual",
+    }
+
+    /// The last order of an operator to a bridge.
+    #[derive(Default)]
+    pub enum ConnectOrder {
+        /// None: the configuration counts.
+        #[default]
+        None = "none",
+        /// To connect.
+        Connect = "connect",
+        /// To disconnect, and to stay so.
+        Disconnect = "disconnect",
+    }
+}
+
+impl ConnectWhen {
+    /// Returns true if a bridge has to connect now. `has_messages` is true if messages wait here.
+    pub fn wants(self, order: ConnectOrder, has_messages: bool) -> bool {
+        match (order, self) {
+            (ConnectOrder::Disconnect, _) | (ConnectOrder::None, ConnectWhen::Manual) => false,
+            (ConnectOrder::Connect, _) | (ConnectOrder::None, ConnectWhen::Always) => true,
+            (ConnectOrder::None, ConnectWhen::OnDemand) => has_messages,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_counts_more_than_the_configuration() {
+        use ConnectWhen::{Always, Manual, OnDemand};
+        for (when, nothing_waits, messages_wait) in
+            [(Always, true, true), (OnDemand, false, true), (Manual, false, false)]
+        {
+            assert_eq!(when.wants(ConnectOrder::None, false), nothing_waits);
+            assert_eq!(when.wants(ConnectOrder::None, true), messages_wait);
+            assert!(when.wants(ConnectOrder::Connect, false));
+            assert!(!when.wants(ConnectOrder::Disconnect, true));
+        }
     }
 }

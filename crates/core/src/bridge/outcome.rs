@@ -1,0 +1,117 @@
+//! The outcome of one connection: its end, its counts, and what an operator is told.
+
+use crate::mqtt::codec::{DecodeError, EncodeError};
+use crate::mqtt::packet::ReasonCode;
+use thiserror::Error;
+
+/// The end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum LinkEnd {
+    /// The other broker broke a rule of the protocol.
+    #[error("the other broker sent what is no packet: {0}")]
+    Malformed(DecodeError),
+    /// The other broker sent a packet that it may not send.
+    #[error("the other broker sent {0}, which no broker may send now")]
+    Unexpected(&'static str),
+    /// The other broker used a Topic Alias, though none is allowed.
+    #[error("the other broker used a Topic Alias, and CONNECT allowed none")]
+    TopicAlias,
+    /// The SUBACK does not fit the SUBSCRIBE.
+    #[error("the other broker sent a SUBACK with {found} reason codes for {asked} filters")]
+    Suback {
+        /// Filters of SUBSCRIBE.
+        asked: usize,
+        /// Reason codes of SUBACK.
+        found: usize,
+    },
+    /// The other broker ended the connection.
+    #[error("the other broker disconnects: {0}")]
+    DisconnectThere(ReasonCode),
+    /// The shard refused the session.
+    #[error("the session here is refused: {0}")]
+    RefusedHere(ReasonCode),
+    /// The shard ended the connection.
+    #[error("the session here is disconnected: {0}")]
+    DisconnectHere(ReasonCode),
+    /// The shard sent bytes that are no packet.
+    #[error("a fault of the broker: its own bytes are no packet: {0}")]
+    FaultHere(DecodeError),
+    /// A packet cannot be written.
+    #[error("a packet cannot be written: {0}")]
+    Encode(EncodeError),
+    /// The other broker does not answer PINGREQ or SUBSCRIBE.
+    #[error("the other broker does not answer PINGREQ or SUBSCRIBE")]
+    Unanswered,
+    /// The other broker acknowledges nothing.
+    #[error("the other broker acknowledges nothing within ack_timeout")]
+    Unacknowledged,
+    /// No message passes.
+    #[error("no message passed within idle_timeout")]
+    Idle,
+}
+
+impl From<EncodeError> for LinkEnd {
+    fn from(error: EncodeError) -> LinkEnd {
+        LinkEnd::Encode(error)
+    }
+}
+
+impl LinkEnd {
+    /// Returns the reason code of the DISCONNECT to the other broker.
+    pub fn reason_there(&self) -> ReasonCode {
+        match self {
+            LinkEnd::Malformed(error) => error.reason_code(),
+            LinkEnd::Unexpected(_) | LinkEnd::Suback { .. } => ReasonCode::PROTOCOL_ERROR,
+            LinkEnd::TopicAlias => ReasonCode::TOPIC_ALIAS_INVALID,
+            // The shard speaks of what the other broker did: too many messages at once, for one.
+            LinkEnd::DisconnectHere(reason) => match *reason {
+                ReasonCode::RECEIVE_MAXIMUM_EXCEEDED
+                | ReasonCode::PROTOCOL_ERROR
+                | ReasonCode::PACKET_TOO_LARGE
+                | ReasonCode::QUOTA_EXCEEDED => *reason,
+                _ => ReasonCode::NORMAL_DISCONNECTION,
+            },
+            _ => ReasonCode::NORMAL_DISCONNECTION,
+        }
+    }
+}
+
+/// What an operator is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkNews {
+    /// Both sides have answered their SUBSCRIBE.
+    Established,
+    /// The other broker does not let the bridge subscribe.
+    FilterRefusedThere(String, ReasonCode),
+    /// The shard does not let the bridge subscribe.
+    FilterRefusedHere(String, ReasonCode),
+}
+
+/// The messages of one connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounts {
+    /// PUBLISH packets to the other broker.
+    pub sent: u64,
+    /// PUBLISH packets from the other broker that a rule lets in.
+    pub received: u64,
+    /// Messages from the other broker that no rule lets in.
+    pub refused: u64,
+    /// Messages from the other broker that are larger than this broker takes.
+    pub too_large: u64,
+    /// Messages in the queue that no rule lets out any more, or that the other broker cannot take.
+    pub dropped: u64,
+    /// Messages that were sent with a lower QoS, because the other broker takes no higher one.
+    pub lowered: u64,
+}
+
+impl LinkCounts {
+    /// Adds what came between two looks at a connection.
+    pub fn add(&mut self, now: &LinkCounts, before: &LinkCounts) {
+        self.sent += now.sent - before.sent;
+        self.received += now.received - before.received;
+        self.refused += now.refused - before.refused;
+        self.too_large += now.too_large - before.too_large;
+        self.dropped += now.dropped - before.dropped;
+        self.lowered += now.lowered - before.lowered;
+    }
+}
