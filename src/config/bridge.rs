@@ -1,10 +1,12 @@
 //! `[[bridges]]`: other brokers that this broker connects to. A problem in a bridge is reported with
 //! the number of the bridge.
 
+use super::bounds::{ONE_BILLION, ONE_KIB, ONE_TIB};
 use super::bridge_address::BridgeAddress;
 use super::listener::{NAME, are_texts, fields};
 use super::problem::Problem;
 use super::rule::{ValueRule, ValueType, days, millis, seconds};
+use super::size::ByteSize;
 use super::table_list::{ListedTable, Problems, TableList};
 use super::value::{self, Field, named_fields};
 use crate::bridge::ConnectWhen;
@@ -12,6 +14,7 @@ use crate::bridge::rules::{Direction, RetainedAtStart, TopicRule};
 use crate::mqtt::packet::{ProtocolVersion, QoS};
 use crate::mqtt::topic::{TopicFilter, is_topic_name};
 use crate::named_enum::{Named, named_enum};
+use crate::session::outbound::queue::QueueBounds;
 use config::{Map, Value, ValueKind};
 use std::time::Duration;
 
@@ -90,6 +93,12 @@ fields! {
         /// The most messages that the other broker has not acknowledged, 100 by default;
         /// `limits.in_flight` holds too.
         in_flight: u16, ValueType::Integer(1, 65_535).only();
+        /// The most messages in the queue; `store.queue_messages`, or `limits.queue_messages`
+        /// without a store, by default.
+        queue_messages: u32, ValueType::Integer(1, ONE_BILLION).only();
+        /// The most bytes in the queue; `store.queue_bytes`, or `limits.queue_bytes` without a
+        /// store, by default.
+        queue_bytes: ByteSize, ValueType::Size(ONE_KIB, ONE_TIB).only();
         /// The time for address, TCP, TLS, WebSocket and CONNACK together, 10 s by default. PINGREQ and
         /// SUBSCRIBE have to be answered in the same time.
         connect_timeout: Duration, ValueType::Duration(millis(100), seconds(600)).only();
@@ -175,6 +184,14 @@ impl Bridge {
     /// Returns the most messages that the other broker has not acknowledged.
     pub fn most_in_flight(&self) -> u16 {
         self.in_flight.unwrap_or(100)
+    }
+
+    /// Returns the bounds of the queue that differ from those of other sessions.
+    pub fn queue_bounds(&self) -> QueueBounds {
+        QueueBounds {
+            messages: self.queue_messages.map(|messages| messages as usize),
+            bytes: self.queue_bytes.map(ByteSize::as_usize),
+        }
     }
 
     /// Returns the Keep Alive in seconds.
@@ -407,7 +424,7 @@ mod tests {
             "[[bridges]]\nname = \"a b\"\naddresses = [\"mqtt://ann:secret@host\"]\nkey = \"k\"\nbridge_bit = true\nalpn = [\"\"]\n\
              [[bridges.topics]]\ndirection = \"up\"\nfilter = \"a/#\"\nlocal_prefix = \"+/\"\nqos = 3\n\
              [[bridges]]\nname = \"c\"\naddresses = [\"mqtt://host/mqtt\"]\npassword_file = \"p\"\nwhat = 1\nidle_timeout = \"5s\"\n\
-             [[bridges]]\nname = \"d\"\naddresses = [\"mqtt://host\"]\nconnect = \"on_demand\"\n\
+             [[bridges]]\nname = \"d\"\naddresses = [\"mqtt://host\"]\nconnect = \"on_demand\"\nqueue_bytes = 5\nqueue_messages = 0\n\
              [[bridges.topics]]\ndirection = \"out\"\nfilter = \"a\"\nqos = 0\n",
         )
         .expect_err("mistakes");
@@ -425,6 +442,8 @@ mod tests {
             "bridges, bridge 2: what",
             "bridges, bridge 2: idle_timeout",
             "bridges, bridge 3: connect",
+            "bridges, bridge 3: queue_bytes",
+            "bridges, bridge 3: queue_messages",
             "a bridge with topics",
         ] {
             assert!(refusal.contains(mistake), "{mistake}: {refusal}");

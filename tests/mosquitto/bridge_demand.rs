@@ -4,6 +4,8 @@ use crate::bridges::{Broker, TOPICS, bridge, subscriber, take};
 use crate::broker::Mosquitto;
 use crate::support::{Connect, Message, RawClient, V5, until};
 
+const QUOTA_EXCEEDED: u8 = 0x97;
+
 /// Waits until the bridge has this state.
 fn is(near: &Broker, state: &str) {
     until(state, || near.ctl(&["bridges"]).contains(state).then_some(()));
@@ -90,4 +92,30 @@ fn the_session_of_a_connected_bridge_that_is_ended_begins_anew() {
     let mut writer = RawClient::connect(near.address(), &Connect::new(V5, "writer"));
     writer.deliver(&Message::new("sensors/1", "again").qos(2));
     assert_eq!(take(&mut reader, 1)[0].1, "again");
+}
+
+#[test]
+fn the_queue_of_a_bridge_has_bounds_of_its_own_also_behind_a_restart() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let far = Mosquitto::start(directory.path(), "allow_anonymous true\n");
+    let mut reader = subscriber(far.address, V5, "reader", &[("plant-7/#", 1)]);
+    let keys = "connect = \"manual\"\nqueue_messages = 3\nqueue_bytes = \"100 KiB\"\n";
+    let mut near = Broker::started(&bridge(&format!("mqtt://{}", far.address), keys, TOPICS));
+    is(&near, "idle");
+    let publish = |near: &Broker, payload: &[u8]| {
+        let mut writer = RawClient::connect(near.address(), &Connect::new(V5, "writer"));
+        writer.deliver(&Message::new("sensors/1", payload).qos(1))
+    };
+    assert_eq!(publish(&near, &[b'x'; 101 << 10]), QUOTA_EXCEEDED);
+    for number in 0..5 {
+        let expected = if number < 3 { 0 } else { QUOTA_EXCEEDED };
+        assert_eq!(publish(&near, number.to_string().as_bytes()), expected, "{number}");
+    }
+    near.process().kill();
+    near.start();
+    is(&near, "idle");
+    assert_eq!(publish(&near, b"5"), QUOTA_EXCEEDED);
+    near.ctl(&["bridge", "connect", "far"]);
+    let payloads: Vec<String> = take(&mut reader, 3).into_iter().map(|(_, payload)| payload).collect();
+    assert_eq!(payloads, ["0", "1", "2"]);
 }

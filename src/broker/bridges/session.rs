@@ -15,8 +15,9 @@ use crate::login::arrival::Arrival;
 use crate::login::listener_terms::{ListenerConnections, ListenerTerms, Served};
 use crate::mqtt::codec::{Decoded, decode, encode};
 use crate::mqtt::packet::{Disconnect, Packet, ProtocolVersion, QoS, ReasonCode};
-use crate::operators::bridge_command::{BridgeSession, PrepareBridge, SessionThere};
+use crate::operators::bridge_command::{BoundBridgeQueue, BridgeSession, PrepareBridge, SessionThere};
 use crate::session::authentication::{Anonymous, AuthPolicy, Reach};
+use crate::session::outbound::queue::QueueBounds;
 use bytes::{Buf, BytesMut};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -49,6 +50,7 @@ pub(super) struct SessionHere {
     rules: Option<SessionRules>,
     session_expiry: u32,
     pub(super) in_flight: u16,
+    queue: QueueBounds,
     connections: Arc<ListenerConnections>,
 }
 
@@ -62,6 +64,7 @@ impl SessionHere {
             rules: bridge.acl_user.is_none().then_some(SessionRules::Superuser),
             session_expiry: bridge.session_expiry_secs(),
             in_flight: bridge.most_in_flight().min(own.in_flight),
+            queue: bridge.queue_bounds(),
             connections: Arc::new(ListenerConnections::new(format!("bridge {}", bridge.label()))),
         }
     }
@@ -74,9 +77,17 @@ impl SessionHere {
     }
 
     /// Gives the session its filters before the other broker is connected, so that messages wait
-    /// for it from now on. Does nothing if the session has them. Returns the session as it was
-    /// before.
+    /// for it from now on, within the bounds of its queue. Returns the session as it was before.
     pub(super) async fn subscribe(&self, rules: &TopicRules) -> Result<BridgeSession, AttemptEnd> {
+        let before = self.give_filters(rules).await?;
+        let command = BoundBridgeQueue { client_id: self.client_id.as_str().into(), bounds: self.queue };
+        let shard = self.parts.observer.shard_of(&self.client_id);
+        self.parts.observer.command(shard, command).await.map_err(|_| AttemptEnd::NoShard)?;
+        Ok(before)
+    }
+
+    /// Gives the session its filters. Does nothing if the session has them.
+    async fn give_filters(&self, rules: &TopicRules) -> Result<BridgeSession, AttemptEnd> {
         let session = self.prepare(SessionThere::Kept).await?;
         let filters = rules.subscriptions_here();
         let stale = stale(&session, rules);

@@ -107,7 +107,7 @@ pub enum Queued {
 }
 
 /// The bounds of a queue.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct QueueLimits {
     /// Maximum number of messages.
     pub messages: usize,
@@ -117,7 +117,22 @@ pub struct QueueLimits {
     pub policy: QueuePolicy,
 }
 
+/// The bounds of the queue of one session alone. `None` leaves the operator's bound for all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueBounds {
+    /// Maximum number of messages.
+    pub messages: Option<usize>,
+    /// Maximum bytes, each message in full.
+    pub bytes: Option<usize>,
+}
+
 impl QueueLimits {
+    /// Returns these limits with the bounds of one session.
+    pub fn within(self, own: &QueueBounds) -> QueueLimits {
+        let (messages, bytes) = (own.messages.unwrap_or(self.messages), own.bytes.unwrap_or(self.bytes));
+        QueueLimits { messages, bytes, ..self }
+    }
+
     /// Returns true if a queue of this many messages takes one more, with `bytes` in all.
     pub fn admit(&self, messages: usize, bytes: usize) -> bool {
         messages < self.messages && bytes <= self.bytes

@@ -23,7 +23,7 @@ use crate::session::mount_point::MountPoint;
 use crate::session::objectives::{ClientObjectives, Objectives};
 use crate::session::outbound::in_flight_packet::Unacked;
 use crate::session::outbound::portion::Portion;
-use crate::session::outbound::queue::{Delivery, Head, QueueLimits, QueuePolicy};
+use crate::session::outbound::queue::{Delivery, Head, QueueBounds, QueueLimits, QueuePolicy};
 use crate::session::policy::SendPolicy;
 use crate::shard::clients::connection::Connection;
 use crate::shard::turn::{STEPS_PER_TURN, Turn};
@@ -70,6 +70,8 @@ struct RareParts {
     objectives: ClientObjectives,
     /// The time at which the will is published; `None` if no will is pending.
     will_due: Option<Instant>,
+    /// The bounds of the queue of this session alone: that of a bridge.
+    queue: Option<Box<QueueBounds>>,
 }
 
 /// Returns the rare parts of a session, which it has from now on.
@@ -90,6 +92,7 @@ impl RareParts {
             && self.mount_point.is_none()
             && self.objectives == ClientObjectives::default()
             && self.will_due.is_none()
+            && self.queue.is_none()
     }
 }
 
@@ -161,7 +164,7 @@ impl SessionEntry {
         let size = delivery.size();
         limits.policy == QueuePolicy::Hold
             && size <= limits.bytes
-            && (self.holds() || !self.session.sender.make_room(now, size, limits, drops))
+            && (self.holds() || !self.session.sender.make_room(now, size, &limits, drops))
     }
 
     /// Returns the time at which the will is published, or [`Instant::NEVER`] if no will is
@@ -470,6 +473,21 @@ impl SessionEntry {
         (self.session, self.rare.map_or_else(VecDeque::new, |rare| rare.held))
     }
 
+    /// Sets the bounds of the queue of this session alone. What is queued already stays.
+    pub(crate) fn set_queue_bounds(&mut self, own: QueueBounds) {
+        let own = (own != QueueBounds::default()).then(|| Box::new(own));
+        if own.is_some() || self.rare.is_some() {
+            rare_parts(&mut self.rare, &self.listener).queue = own;
+        }
+    }
+
+    /// Returns the bounds of the session's queue.
+    pub(crate) fn queue_limits(&self, policy: &SendPolicy) -> QueueLimits {
+        let limits = *self.session.queue_limits(policy);
+        let own = self.rare.as_ref().and_then(|rare| rare.queue.as_deref());
+        own.map_or(limits, |own| limits.within(own))
+    }
+
     /// Returns true if the session is connected and has room in its outbox and its queue.
     /// `connection` is the session's connection, if it has one.
     pub(crate) fn takes_more(&self, connection: Option<&Connection>, policy: &SendPolicy) -> bool {
@@ -478,7 +496,7 @@ impl SessionEntry {
 
     /// Returns true if the number of queued messages is below its limit. Ignores their bytes.
     pub(crate) fn has_place(&self, policy: &SendPolicy) -> bool {
-        self.session.sender.queue.len() < self.session.queue_limits(policy).messages
+        self.session.sender.queue.len() < self.queue_limits(policy).messages
     }
 
     /// Returns true if the queue takes a message of `size` bytes, after expired messages were
@@ -490,21 +508,21 @@ impl SessionEntry {
         policy: &SendPolicy,
         drops: &mut Drops,
     ) -> bool {
-        let limits = self.session.queue_limits(policy);
-        !self.holds() && self.session.sender.make_room(now, size, limits, drops)
+        let limits = self.queue_limits(policy);
+        !self.holds() && self.session.sender.make_room(now, size, &limits, drops)
     }
 
     /// Returns true if the queue takes a message of `size` bytes that an ended session left. Held
     /// messages come before such a message, so the result is false if there are any.
     pub(crate) fn has_room_for_orphaned(&self, now: Instant, size: usize, policy: &SendPolicy) -> bool {
-        let limits = self.session.queue_limits(policy);
-        !self.holds() && self.session.sender.queue.may_have_room(now, size, limits)
+        let limits = self.queue_limits(policy);
+        !self.holds() && self.session.sender.queue.may_have_room(now, size, &limits)
     }
 
     /// Estimates if the session gets a new message above QoS 0 of `size` bytes, without a change.
     /// Returns false if the message would be refused now.
     pub(crate) fn may_take(&self, now: Instant, size: usize, policy: &SendPolicy) -> bool {
-        let limits = self.session.queue_limits(policy);
+        let limits = self.queue_limits(policy);
         let drops_oldest = limits.policy == QueuePolicy::DropOldest && size <= limits.bytes;
         drops_oldest || self.has_room_for_orphaned(now, size, policy)
     }

@@ -165,8 +165,8 @@ impl Handover<'_, '_> {
                 let waiting = connection.wire.outbox.len();
                 let is_owed = || waiting >= policy.outbox || sender.has_waiting();
                 if sender.queue.has_at_most_once() {
-                    let limits = self.session_entry.session.queue_limits(policy);
-                    if sender.queue.is_half_full(limits) {
+                    let limits = self.session_entry.queue_limits(policy);
+                    if sender.queue.is_half_full(&limits) {
                         Eligibility::OutboxFull
                     } else {
                         Eligibility::Queue
@@ -256,18 +256,18 @@ impl Handover<'_, '_> {
         if *qos != QoS::AtMostOnce {
             delivery.record(session_entry.session.row(), &mut publication.body, None);
         }
-        let limits = session_entry.session.queue_limits(&self.settings.session.send);
+        let limits = session_entry.queue_limits(&self.settings.session.send);
         if let Some(gate) = publication.gate
             && *qos != QoS::AtMostOnce
             && !self.starves(publication, here)
-            && self.session_entry.must_hold(now, &delivery, limits, &mut self.counters.drops)
+            && self.session_entry.must_hold(now, &delivery, &limits, &mut self.counters.drops)
         {
             publication.held = publication.held.saturating_add(1);
             let (until, charge) = (now + self.settings.hold_timeout, Charge::new(HELD));
             self.session_entry.hold(HeldMessage { delivery, gate, until, _charge: charge });
             return (Outcome::Unmatched, FollowUp::RegisterSession);
         }
-        self.queue(now, delivery, limits, publication)
+        self.queue(now, delivery, &limits, publication)
     }
 
     /// Returns true if the receiver may be unable to make room, so that a hold could last until its

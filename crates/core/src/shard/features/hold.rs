@@ -36,8 +36,8 @@ pub(crate) fn admit(now: Instant, id: SessionId, shard: &mut Shard) {
         if was_over {
             return shard.core.turn.after_deliveries.to_admit.push(id);
         }
-        let limits = session_entry.session.queue_limits(&settings.session.send);
-        if !session_entry.session.sender.make_room(now, size, limits, &mut counters.drops) {
+        let limits = session_entry.queue_limits(&settings.session.send);
+        if !session_entry.session.sender.make_room(now, size, &limits, &mut counters.drops) {
             return shard.core.report_drops(id);
         }
         // The room was made for the size of this message.
@@ -49,7 +49,7 @@ pub(crate) fn admit(now: Instant, id: SessionId, shard: &mut Shard) {
         }
         let head = session_entry.head();
         let sender = &mut session_entry.session.sender;
-        let taken = sender.queue.or_create().push(now, delivery, head, limits, &mut counters.drops).is_ok();
+        let taken = sender.queue.or_create().push(now, delivery, head, &limits, &mut counters.drops).is_ok();
         if let Some(mut client) = shard.core.client_of(id) {
             client.pump(now);
         }

@@ -171,7 +171,7 @@ impl RetainedDelivery {
         turn.spend(found.len() as u32 * steps);
         // A client may subscribe again and again without acknowledging anything. This bound lets it
         // queue each retained message only once.
-        let most = session_entry.session.queue_limits(&settings.session.send).messages + all;
+        let most = session_entry.queue_limits(&settings.session.send).messages + all;
         let room = most.saturating_sub(session_entry.session.sender.queue.len());
         let beyond = found.split_off(room.min(found.len()));
         for message in beyond {
