@@ -27,6 +27,7 @@ pub(super) fn shared() -> Arc<SharedState> {
         debts: Debts::default(),
         store_room: AtomicI64::new(i64::MAX),
         lease: Lease::default(),
+        name: None,
     })
 }
 

@@ -391,6 +391,7 @@ fn shared_state(config: &Config, lease: Lease) -> Arc<SharedState> {
         debts: Debts::default(),
         store_room: AtomicI64::new(i64::MAX),
         lease,
+        name: random().ok().map(|name| format!("{:016x}", u64::from_be_bytes(*name)).into()),
     })
 }
 

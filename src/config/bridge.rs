@@ -9,8 +9,8 @@ use super::rule::{ValueRule, ValueType, days, millis, seconds};
 use super::size::ByteSize;
 use super::table_list::{ListedTable, Problems, TableList};
 use super::value::{self, Field, named_fields};
-use crate::bridge::ConnectWhen;
 use crate::bridge::rules::{Direction, RetainedAtStart, TopicRule};
+use crate::bridge::{ConnectWhen, notification_topic};
 use crate::mqtt::packet::{ProtocolVersion, QoS};
 use crate::mqtt::topic::{TopicFilter, is_topic_name};
 use crate::named_enum::{Named, named_enum};
@@ -121,6 +121,11 @@ fields! {
         /// True to connect by 3.1.1 as bridges of mosquitto do: the other broker then keeps RETAIN,
         /// and sends the bridge no message of its own.
         bridge_bit: bool, ValueType::Boolean.only();
+        /// True to tell the state of the bridge as mosquitto does: `1` or `0`, retained, here and at
+        /// the other broker.
+        notifications: bool, ValueType::Boolean.only();
+        /// The topic of these notifications, `$SYS/broker/connection/CLIENT_ID/state` by default.
+        notification_topic: String, ValueType::Checked(is_topic, "a topic without wildcards").only();
         /// The messages that pass.
         topics: Vec<BridgeTopic>, ValueType::Checked(are_tables, "tables, [[bridges.topics]] with their keys below them").only();
     }
@@ -184,6 +189,12 @@ impl Bridge {
     /// Returns the most messages that the other broker has not acknowledged.
     pub fn most_in_flight(&self) -> u16 {
         self.in_flight.unwrap_or(100)
+    }
+
+    /// Returns the topic of notifications; `None` if there are none.
+    pub fn notifications(&self) -> Option<String> {
+        let topic = || notification_topic(&self.client_id_there());
+        self.notifications?.then(|| self.notification_topic.clone().unwrap_or_else(topic))
     }
 
     /// Returns the bounds of the queue that differ from those of other sessions.
@@ -295,6 +306,8 @@ fn check_pairs(problems: &mut Problems, table: &ListedTable<'_>) {
     };
     let version = table.fields.get("version").and_then(BridgeVersion::read).unwrap_or_default();
     let connect = table.fields.get("connect").and_then(ConnectWhen::read).unwrap_or_default();
+    let client_id = table.fields.get("client_id").and_then(value::text).unwrap_or_default();
+    let has_plain_client_id = is_topic_name(&notification_topic(client_id));
     let is_on = |key: &str| table.fields.get(key).and_then(bool::read) == Some(true);
     for (key, is_right, allowed) in [
         ("password_file", has("user"), "beside user"),
@@ -304,6 +317,12 @@ fn check_pairs(problems: &mut Problems, table: &ListedTable<'_>) {
         ("certificate", has_tls, "beside an address tls://HOST or wss://HOST"),
         ("server_name", has_tls, "beside an address tls://HOST or wss://HOST"),
         ("alpn", has_tls, "beside an address tls://HOST or wss://HOST"),
+        ("notification_topic", is_on("notifications"), "beside notifications = true"),
+        (
+            "notifications",
+            !is_on("notifications") || has("notification_topic") || has_plain_client_id,
+            "beside notification_topic: no topic can have the client_id",
+        ),
         ("idle_timeout", connect == ConnectWhen::OnDemand, "beside connect = \"on_demand\""),
         (
             "connect",
@@ -376,6 +395,10 @@ fn is_client_id(value: &Value) -> bool {
     value::text(value).is_some_and(|text| (1..=1_024).contains(&text.len()) && !text.contains('\0'))
 }
 
+fn is_topic(value: &Value) -> bool {
+    value::text(value).is_some_and(is_topic_name)
+}
+
 fn is_prefix(value: &Value) -> bool {
     value::text(value).is_some_and(|text| text.is_empty() || text.len() <= 1_024 && is_topic_name(text))
 }
@@ -423,8 +446,8 @@ mod tests {
         let refusal = load(
             "[[bridges]]\nname = \"a b\"\naddresses = [\"mqtt://ann:secret@host\"]\nkey = \"k\"\nbridge_bit = true\nalpn = [\"\"]\n\
              [[bridges.topics]]\ndirection = \"up\"\nfilter = \"a/#\"\nlocal_prefix = \"+/\"\nqos = 3\n\
-             [[bridges]]\nname = \"c\"\naddresses = [\"mqtt://host/mqtt\"]\npassword_file = \"p\"\nwhat = 1\nidle_timeout = \"5s\"\n\
-             [[bridges]]\nname = \"d\"\naddresses = [\"mqtt://host\"]\nconnect = \"on_demand\"\nqueue_bytes = 5\nqueue_messages = 0\n\
+             [[bridges]]\nname = \"c\"\naddresses = [\"mqtt://host/mqtt\"]\npassword_file = \"p\"\nwhat = 1\nnotification_topic = \"t\"\nidle_timeout = \"5s\"\n\
+             [[bridges]]\nname = \"d\"\naddresses = [\"mqtt://host\"]\nconnect = \"on_demand\"\nclient_id = \"a+b\"\nnotifications = true\nqueue_bytes = 5\nqueue_messages = 0\n\
              [[bridges.topics]]\ndirection = \"out\"\nfilter = \"a\"\nqos = 0\n",
         )
         .expect_err("mistakes");
@@ -441,7 +464,9 @@ mod tests {
             "bridges, bridge 2: password_file",
             "bridges, bridge 2: what",
             "bridges, bridge 2: idle_timeout",
+            "bridges, bridge 2: notification_topic",
             "bridges, bridge 3: connect",
+            "bridges, bridge 3: notifications",
             "bridges, bridge 3: queue_bytes",
             "bridges, bridge 3: queue_messages",
             "a bridge with topics",

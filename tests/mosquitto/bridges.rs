@@ -25,6 +25,8 @@ pub struct Broker {
     data: PathBuf,
     address: Option<SocketAddr>,
     process: Option<Process>,
+    /// Lines of the process that a test has looked at.
+    heard: usize,
 }
 
 impl Broker {
@@ -38,7 +40,7 @@ impl Broker {
     pub fn started(configuration: &str) -> Broker {
         let directory = tempfile::tempdir().expect("a directory");
         let (file, data) = (directory.path().join("homing.toml"), directory.path().join("data"));
-        let mut near = Broker { _directory: directory, file, data, address: None, process: None };
+        let mut near = Broker { _directory: directory, file, data, address: None, process: None, heard: 0 };
         near.configure(configuration);
         near.start();
         near
@@ -54,15 +56,25 @@ impl Broker {
         serve.arg("--data-dir").arg(&self.data);
         let listen = self.address.map_or("127.0.0.1:0".to_owned(), |address| address.to_string());
         let (process, address) = Process::serve(serve.args(["--listen", &listen]));
-        (self.process, self.address) = (Some(process), Some(address));
+        (self.process, self.address, self.heard) = (Some(process), Some(address), 0);
     }
 
     pub fn process(&mut self) -> &mut Process {
         self.process.as_mut().expect("it runs")
     }
 
+    /// Returns the next line with these words. Its standard error may be ahead of its standard
+    /// output, which has the address.
     pub fn says(&mut self, words: &str) -> String {
-        self.process().line(words).unwrap_or_else(|| panic!("it ends before it says {words}"))
+        let process = self.process.as_mut().expect("it runs");
+        let line = process.line_behind(&mut self.heard, words);
+        line.unwrap_or_else(|| panic!("it ends before it says {words}"))
+    }
+
+    /// Gives the broker another configuration by a reload.
+    pub fn reload(&mut self, configuration: &str) {
+        self.configure(configuration);
+        self.process().signal(Signal::HUP);
     }
 
     /// Runs `homing ctl` with these arguments, and returns its output.

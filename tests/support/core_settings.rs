@@ -32,6 +32,7 @@ pub fn shared_state(retained: RetainedLimits) -> SharedState {
         debts: Debts::default(),
         store_room: AtomicI64::new(i64::MAX),
         lease: Lease::default(),
+        name: None,
     }
 }
 

@@ -92,6 +92,20 @@ impl Process {
         self.lines_until(words, |line| line.contains(words))?.pop()
     }
 
+    /// Returns the first line with these words behind the first `heard` lines of the process, also if
+    /// another call has read it. `heard` is behind that line then. Returns None if the process ends
+    /// without it.
+    pub fn line_behind(&mut self, heard: &mut usize, words: &str) -> Option<String> {
+        let behind = self.said.iter().skip(*heard);
+        if let Some((at, line)) = behind.enumerate().find(|(_, line)| line.contains(words)) {
+            *heard += at + 1;
+            return Some(line.clone());
+        }
+        let line = self.line(words);
+        *heard = self.said.len();
+        line
+    }
+
     /// Returns the next lines up to the first that is `last`, or None if the process ends without
     /// it.
     pub fn lines_until(&mut self, what: &str, mut is_last: impl FnMut(&str) -> bool) -> Option<Vec<String>> {

@@ -29,4 +29,6 @@ pub(super) fn write(text: &mut MetricsText, bridges: &[BridgeFacts]) {
     });
     let help = "Messages that could not leave: for their topic or their size.";
     each(Counter, "bridge_messages_dropped_total", help, |facts| facts.counts.dropped);
+    let help = "Messages that came back to this broker, or have passed too many brokers to leave.";
+    each(Counter, "bridge_messages_looped_total", help, |facts| facts.counts.looped);
 }

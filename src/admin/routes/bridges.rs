@@ -58,6 +58,8 @@ pub(crate) struct BridgeRow {
     pub(crate) received: u64,
     /// Messages from the other broker that no topic lets in.
     pub(crate) refused: u64,
+    /// Messages that came back to this broker, or have passed too many brokers to leave.
+    pub(crate) looped: u64,
     /// Messages from the other broker that are too large here.
     pub(crate) too_large: u64,
     /// Messages of the queue that cannot leave: no topic lets them out any more, or the other
@@ -117,6 +119,7 @@ fn row(facts: BridgeFacts, now: Instant) -> BridgeRow {
         sent: facts.counts.sent,
         received: facts.counts.received,
         refused: facts.counts.refused,
+        looped: facts.counts.looped,
         too_large: facts.counts.too_large,
         dropped: facts.counts.dropped,
         lowered: facts.counts.lowered,

@@ -9,6 +9,7 @@ use super::task::Ending;
 use crate::bridge::deadlines::Patience;
 use crate::bridge::hello::{Hello, RefusedThere, TermsThere, before_renaming};
 use crate::bridge::link::{Link, LinkEnd, LinkTerms, Output};
+use crate::bridge::path::{BrokerPath, growth};
 use crate::bridge::rules::TopicRules;
 use crate::bridge::{BridgeState, ConnectOrder, ConnectWhen};
 use crate::clock;
@@ -28,6 +29,10 @@ use tracing::{info, warn};
 
 /// The largest CONNACK in bytes that is read.
 const CONNACK: u32 = 64 << 10;
+
+/// The bytes of room for the names of both brokers in an incoming message. A longer name makes the
+/// few messages that are just below the limit too large.
+const PATH: usize = 64;
 
 /// The end of an attempt.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +104,8 @@ struct Accepted {
     stream: Box<dyn Stream>,
     peer: SocketAddr,
     terms: TermsThere,
+    /// The other broker in the paths of messages, if it tells its name.
+    there: Option<BrokerPath>,
     /// What came behind CONNACK.
     rest: BytesMut,
 }
@@ -183,6 +190,7 @@ impl Attempt<'_> {
         let (mut stream, peer) = dial::connect(self.bridge, address, secrets, patience).await?;
         self.report.enter(clock::now(), BridgeState::AwaitingConnack);
         let client_id = self.bridge.client_id_there();
+        let notification_topic = self.bridge.notifications();
         let mut out = Vec::new();
         Hello {
             version,
@@ -191,22 +199,24 @@ impl Attempt<'_> {
             keep_alive: self.bridge.keep_alive_secs(),
             session_expiry: self.bridge.session_expiry_secs(),
             receive_maximum: self.own.receive_maximum,
-            packet_size: before_renaming(self.own.packet_size, self.rules.growth_in()).max(1_024),
+            packet_size: before_renaming(self.own.packet_size, self.rules.growth_in() + PATH).max(1_024),
             user: self.bridge.user.as_deref(),
             password: secrets.password.as_ref().map(|password| password.as_slice()),
             bridge_bit: self.bridge.bridge_bit.unwrap_or(false),
+            name: self.session.name.as_ref().map(BrokerPath::name),
+            notification_topic: notification_topic.as_deref(),
         }
         .put(&mut out)?;
         stream.write_all(&out).await.map_err(AttemptEnd::There)?;
         stream.flush().await.map_err(AttemptEnd::There)?;
         let mut rest = BytesMut::new();
-        let terms = read_connack(&mut stream, version, &mut rest).await?;
-        Ok(Accepted { stream, peer, terms, rest })
+        let (terms, there) = read_connack(&mut stream, version, &mut rest).await?;
+        Ok(Accepted { stream, peer, terms, there, rest })
     }
 
     /// Connects the session here with an accepted connection.
     async fn begin(&self, accepted: Accepted, version: ProtocolVersion) -> Result<Pump, AttemptEnd> {
-        let Accepted { stream, peer, terms, rest } = accepted;
+        let Accepted { stream, peer, terms, there, rest } = accepted;
         let lost = if terms.session_present { SessionThere::Kept } else { SessionThere::Lost };
         let session = self.session.prepare(lost).await?;
         if !terms.session_present && !self.bridge.is_clean() && session.in_flight + session.forgotten > 0 {
@@ -222,9 +232,17 @@ impl Attempt<'_> {
         let link_terms =
             LinkTerms { version, there: terms, patience, packet_size_here: self.own.packet_size };
         let mut out = Output::default();
-        self.session.hello(terms, self.rules.growth_out(), &mut out.here)?;
+        let path_growth = self.session.name.as_ref().map_or(0, |own| growth(own, there.as_ref()));
+        let growth = self.rules.growth_out() + path_growth;
+        self.session.hello(terms, growth, &mut out.here)?;
         let (rules, stale) = (Arc::clone(self.rules), stale(&session, self.rules));
         let mut link = Link::begin(clock::now(), rules, link_terms, stale, &mut out)?;
+        if let Some(own) = self.session.name.clone() {
+            link.keep_path(own, there);
+        }
+        if let Some(topic) = self.bridge.notifications() {
+            link.notify_on(&topic);
+        }
         if self.bridge.connect_when() == ConnectWhen::OnDemand {
             link.end_when_idle(self.bridge.idle_patience());
         }
@@ -239,13 +257,14 @@ async fn read_connack(
     stream: &mut Box<dyn Stream>,
     version: ProtocolVersion,
     rest: &mut BytesMut,
-) -> Result<TermsThere, AttemptEnd> {
+) -> Result<(TermsThere, Option<BrokerPath>), AttemptEnd> {
     loop {
         match decode(rest, version, CONNACK).map_err(AttemptEnd::Malformed)? {
             Decoded::Packet { packet: Packet::Connack(connack), length } => {
-                let terms = TermsThere::of(&connack).map_err(AttemptEnd::Refused);
+                let terms = TermsThere::of(&connack).map_err(AttemptEnd::Refused)?;
+                let there = BrokerPath::of_connack(&connack);
                 rest.advance(length);
-                return terms;
+                return Ok((terms, there));
             }
             Decoded::Packet { packet, .. } => return Err(AttemptEnd::NotConnack(packet.name())),
             Decoded::Incomplete { .. } => {}

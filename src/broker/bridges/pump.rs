@@ -179,6 +179,9 @@ impl Pump {
             facts.unacknowledged = link.unacknowledged();
         });
         for news in news {
+            if news == LinkNews::Established {
+                self.link.announce(&mut self.out);
+            }
             self.tell_news(news);
         }
     }

@@ -6,6 +6,7 @@ use crate::access::grant::SessionRules;
 use crate::bridge;
 use crate::bridge::hello::{HelloHere, TermsThere};
 use crate::bridge::link::put_filters_here;
+use crate::bridge::path::BrokerPath;
 use crate::bridge::rules::TopicRules;
 use crate::broker::connection::{DetachedTransport, Incoming, PeerAddress};
 use crate::broker::message::Adopt;
@@ -15,7 +16,9 @@ use crate::login::arrival::Arrival;
 use crate::login::listener_terms::{ListenerConnections, ListenerTerms, Served};
 use crate::mqtt::codec::{Decoded, decode, encode};
 use crate::mqtt::packet::{Disconnect, Packet, ProtocolVersion, QoS, ReasonCode};
-use crate::operators::bridge_command::{BoundBridgeQueue, BridgeSession, PrepareBridge, SessionThere};
+use crate::operators::bridge_command::{
+    BoundBridgeQueue, BridgeSession, PrepareBridge, PublishBridgeState, SessionThere,
+};
 use crate::session::authentication::{Anonymous, AuthPolicy, Reach};
 use crate::session::outbound::queue::QueueBounds;
 use bytes::{Buf, BytesMut};
@@ -51,13 +54,17 @@ pub(super) struct SessionHere {
     session_expiry: u32,
     pub(super) in_flight: u16,
     queue: QueueBounds,
+    /// This broker in the paths of messages.
+    pub(super) name: Option<BrokerPath>,
     connections: Arc<ListenerConnections>,
 }
 
 impl SessionHere {
     pub(super) fn new(parts: BridgeParts, bridge: &Bridge, own: OwnLimits) -> SessionHere {
         let user = bridge.acl_user.clone().unwrap_or_else(|| format!("bridge:{}", bridge.label()));
+        let name = parts.observer.shared().name.as_deref().and_then(BrokerPath::of);
         SessionHere {
+            name,
             parts,
             client_id: bridge::client_id(bridge.label()),
             user: user.into(),
@@ -84,6 +91,17 @@ impl SessionHere {
         let shard = self.parts.observer.shard_of(&self.client_id);
         self.parts.observer.command(shard, command).await.map_err(|_| AttemptEnd::NoShard)?;
         Ok(before)
+    }
+
+    /// Publishes the state of the bridge here.
+    pub(super) async fn publish_state(&self, topic: &str, is_connected: bool) {
+        let shard = self.parts.observer.shard_of(&self.client_id);
+        // A shard that does not answer is told the next change.
+        let _ = self
+            .parts
+            .observer
+            .command(shard, PublishBridgeState { topic: topic.into(), is_connected })
+            .await;
     }
 
     /// Gives the session its filters. Does nothing if the session has them.

@@ -51,6 +51,7 @@ impl BridgeFacts {
 pub(super) struct BridgeReport {
     facts: Mutex<BridgeFacts>,
     order: watch::Sender<ConnectOrder>,
+    is_connected: watch::Sender<bool>,
 }
 
 impl BridgeReport {
@@ -70,7 +71,16 @@ impl BridgeReport {
             unacknowledged: 0,
             counts: LinkCounts::default(),
         };
-        BridgeReport { facts: Mutex::new(facts), order: watch::Sender::default() }
+        BridgeReport {
+            facts: Mutex::new(facts),
+            order: watch::Sender::default(),
+            is_connected: watch::Sender::default(),
+        }
+    }
+
+    /// Returns true in it while the bridge is connected.
+    pub(super) fn connected(&self) -> watch::Receiver<bool> {
+        self.is_connected.subscribe()
     }
 
     /// Returns the orders of operators.
@@ -96,6 +106,8 @@ impl BridgeReport {
         self.change(|facts| {
             (facts.state, facts.since, facts.next_attempt) = (state, now, Instant::NEVER);
         });
+        let is_connected = state == BridgeState::Established;
+        self.is_connected.send_if_modified(|was| std::mem::replace(was, is_connected) != is_connected);
     }
 }
 

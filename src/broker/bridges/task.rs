@@ -75,6 +75,10 @@ impl BridgeTask {
             () = self.attempts(&mut ends) => {}
             // Attempts that are under way are given up. An established connection ends by itself.
             () = self.told_unconnected(self.ends.clone(), |_| true) => {}
+            () = self.notify_here() => {}
+        }
+        if let Some(topic) = self.bridge.notifications() {
+            self.session.publish_state(&topic, false).await;
         }
         if *self.ends.borrow() == Ending::Removed {
             self.report_removed().await;
@@ -148,6 +152,19 @@ impl BridgeTask {
             }
             self.wait(&end, &mut backoff, &mut orders).await;
         }
+    }
+
+    /// Tells the state of the bridge here, if it has a topic for it. Never ends.
+    async fn notify_here(&self) {
+        let mut states = self.report.connected();
+        while let Some(topic) = self.bridge.notifications() {
+            let is_connected = *states.borrow_and_update();
+            self.session.publish_state(&topic, is_connected).await;
+            if states.changed().await.is_err() {
+                break;
+            }
+        }
+        std::future::pending().await
     }
 
     /// Waits for an order, or until the session is worth a look again.

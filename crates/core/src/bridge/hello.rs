@@ -1,9 +1,13 @@
 //! The beginning of a connection: CONNECT to the other broker, its CONNACK, and CONNECT to the
 //! shard.
 
+use super::outcome::SaidThere;
+use super::path;
 use crate::mqtt::codec::{EncodeError, encode};
-use crate::mqtt::packet::{Connack, Connect, ConnectProperties, Packet, ProtocolVersion, QoS, ReasonCode};
-use crate::mqtt::topic::first_chars;
+use crate::mqtt::packet::{
+    Connack, Connect, ConnectProperties, Packet, ProtocolVersion, QoS, ReasonCode, WillMessage,
+};
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -14,8 +18,10 @@ const LEVEL: usize = 6;
 /// RETAIN, and sends the bridge no message of its own.
 const BRIDGE_BIT: u8 = 0x80;
 
-/// The most characters of a text of the other broker that are kept.
-const TEXT: usize = 200;
+/// The retained payloads of the notification topic, as mosquitto has them.
+pub const CONNECTED: &[u8] = b"1";
+/// See [`CONNECTED`].
+pub const DISCONNECTED: &[u8] = b"0";
 
 /// The CONNECT of a bridge to the other broker.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +46,10 @@ pub struct Hello<'a> {
     pub password: Option<&'a [u8]>,
     /// True for the bridge bit of mosquitto; 3.1.1 alone.
     pub bridge_bit: bool,
+    /// The name of this broker in the paths of messages; 5.0 alone.
+    pub name: Option<&'a str>,
+    /// The topic there that has `0` when the bridge is not connected; `None` without one.
+    pub notification_topic: Option<&'a str>,
 }
 
 impl Hello<'_> {
@@ -52,6 +62,7 @@ impl Hello<'_> {
             session_expiry: Some(self.session_expiry),
             receive_maximum: Some(self.receive_maximum),
             maximum_packet_size: Some(self.packet_size),
+            user_properties: self.name.map(|name| (path::PROPERTY, name)).into_iter().collect(),
             ..ConnectProperties::default()
         };
         let connect = Connect {
@@ -60,7 +71,15 @@ impl Hello<'_> {
             keep_alive: self.keep_alive,
             properties: if self.version.is_v5() { properties } else { ConnectProperties::default() },
             client_id: self.client_id,
-            will: None,
+            will: self.notification_topic.map(|topic| WillMessage {
+                qos: QoS::AtLeastOnce,
+                retain: true,
+                topic,
+                payload: DISCONNECTED,
+                delay: 0,
+                message_expiry: None,
+                forwarded: Cow::Borrowed(&[]),
+            }),
             user_name: self.user,
             password: self.password,
         };
@@ -101,14 +120,13 @@ pub struct TermsThere {
 pub struct RefusedThere {
     /// The reason code; a return code of 3.1.1 has the reason with its meaning.
     pub reason: ReasonCode,
-    /// The text and the other server that the broker names; empty without them.
-    pub text: String,
+    /// The text and the other server that the broker names.
+    pub said: SaidThere,
 }
 
 impl fmt::Display for RefusedThere {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the other broker refuses CONNECT: {}", self.reason)?;
-        if self.text.is_empty() { Ok(()) } else { write!(f, " ({})", self.text) }
+        write!(f, "the other broker refuses CONNECT: {}{}", self.reason, self.said)
     }
 }
 
@@ -132,10 +150,8 @@ impl TermsThere {
     pub fn of(connack: &Connack<'_>) -> Result<TermsThere, RefusedThere> {
         let properties = &connack.properties;
         if connack.reason != ReasonCode::SUCCESS {
-            let named = [properties.reason_string, properties.server_reference];
-            let text = named.into_iter().flatten().collect::<Vec<_>>().join("; server reference: ");
-            let text = first_chars(&text, TEXT).to_owned();
-            return Err(RefusedThere { reason: connack.reason, text });
+            let said = SaidThere::of(properties.reason_string, properties.server_reference);
+            return Err(RefusedThere { reason: connack.reason, said });
         }
         Ok(TermsThere {
             session_present: connack.session_present,
@@ -220,6 +236,8 @@ mod tests {
         user: None,
         password: None,
         bridge_bit: true,
+        name: None,
+        notification_topic: None,
     };
 
     #[test]
@@ -279,7 +297,10 @@ mod tests {
             },
         };
         let refused = TermsThere::of(&connack).expect_err("refused");
-        assert!(refused.to_string().ends_with("0x9C Use another server (b:1883)"), "{refused}");
+        assert!(
+            refused.to_string().ends_with("0x9C Use another server (another server: b:1883)"),
+            "{refused}"
+        );
         assert!(!refused.is_about_version());
         connack.reason = ReasonCode::UNSUPPORTED_PROTOCOL_VERSION;
         assert!(TermsThere::of(&connack).expect_err("refused").is_about_version());

@@ -3,12 +3,15 @@
 use super::BridgeState;
 use super::deadlines::{Deadlines, Due, Patience};
 use super::hello::TermsThere;
-pub use super::outcome::{LinkCounts, LinkEnd, LinkNews};
+use super::notification::Notification;
+pub use super::outcome::{LinkCounts, LinkEnd, LinkNews, SaidThere};
+use super::path::{BrokerPath, Loops, Way};
 use super::rules::TopicRules;
+pub use super::subscribe::put_filters_here;
+use super::subscribe::{SUBSCRIBE_ID, put_subscribe};
 use crate::mqtt::codec::{Decoded, LARGEST_PACKET, PublishHead, decode, encode};
 use crate::mqtt::packet::{
     Acknowledgement, Disconnect, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS, ReasonCode,
-    Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe,
 };
 use crate::mqtt::topic::has_wildcard;
 use crate::time::Instant;
@@ -20,10 +23,6 @@ use std::time::Duration;
 /// passed on under this name, without its payload, so that its acknowledgement keeps its place
 /// among the others. 5.0 [MQTT-4.6.0-2], [MQTT-4.6.0-3]
 const REFUSED: &str = "$SYS/bridge/refused";
-
-/// The Packet Identifier of SUBSCRIBE. A message of the shard with the same identifier waits for
-/// the SUBACK of the other broker. 5.0 [MQTT-2.2.1-3], 3.1.1 [MQTT-2.3.1-2]
-const SUBSCRIBE_ID: u16 = u16::MAX;
 
 /// The bytes for the two sides.
 #[derive(Debug, Default)]
@@ -65,6 +64,8 @@ pub struct Link {
     lowered: HashSet<PacketId>,
     counts: LinkCounts,
     news: Vec<LinkNews>,
+    loops: Loops,
+    notification: Notification,
     /// Room for a renamed topic.
     room: String,
 }
@@ -95,6 +96,8 @@ impl Link {
             lowered: HashSet::new(),
             counts: LinkCounts::default(),
             news: Vec::new(),
+            loops: Loops::default(),
+            notification: Notification::default(),
             room: String::new(),
         };
         link.subscribe_there(now, out)?;
@@ -104,6 +107,24 @@ impl Link {
     /// Ends the connection when no message has passed for this time.
     pub fn end_when_idle(&mut self, idle: Duration) {
         self.deadlines.set_idle(idle);
+    }
+
+    /// Writes the path of messages, and drops those that come back. By 5.0 alone: 3.x has no
+    /// properties.
+    pub fn keep_path(&mut self, own: BrokerPath, there: Option<BrokerPath>) {
+        if self.terms.version.is_v5() {
+            self.loops = Loops::new(own, there);
+        }
+    }
+
+    /// Tells the state of the bridge on this topic there. CONNECT has a will on the same topic.
+    pub fn notify_on(&mut self, topic: &str) {
+        self.notification = Notification::new(topic, self.terms.version, self.terms.there.takes_retained);
+    }
+
+    /// Tells the other broker that the bridge is connected, if it has a topic for it.
+    pub fn announce(&mut self, out: &mut Output) {
+        self.notification.announce(&mut out.there);
     }
 
     /// Returns the state.
@@ -196,9 +217,10 @@ impl Link {
     }
 
     /// Writes the end of both connections.
-    pub fn end(&self, end: Option<&LinkEnd>, out: &mut Output) {
+    pub fn end(&mut self, end: Option<&LinkEnd>, out: &mut Output) {
         let reason = end.map_or(ReasonCode::NORMAL_DISCONNECTION, LinkEnd::reason_there);
         let normal = Packet::Disconnect(Disconnect::new(ReasonCode::NORMAL_DISCONNECTION));
+        self.notification.revoke(&mut out.there);
         // A DISCONNECT without properties is always encoded.
         let _ = encode(&Packet::Disconnect(Disconnect::new(reason)), self.terms.version, &mut out.there);
         let _ = encode(&normal, ProtocolVersion::V5, &mut out.here);
@@ -229,7 +251,8 @@ impl Link {
             Packet::Suback(suback) => return self.subscribed_there(&suback.reasons),
             Packet::Unsuback(_) | Packet::Pingresp => return Ok(()),
             Packet::Disconnect(disconnect) if self.terms.version.is_v5() => {
-                return Err(LinkEnd::DisconnectThere(disconnect.reason));
+                let said = SaidThere::of(disconnect.reason_string, disconnect.server_reference);
+                return Err(LinkEnd::DisconnectThere(disconnect.reason, said));
             }
             other => return Err(LinkEnd::Unexpected(other.name())),
         }
@@ -250,7 +273,11 @@ impl Link {
                 self.expect(now, ack.packet_id);
                 self.put_there(packet, out)
             }
-            Packet::Puback(_) | Packet::Pubrec(_) | Packet::Pubcomp(_) => self.put_there(packet, out),
+            Packet::Puback(_) | Packet::Pubrec(_) | Packet::Pubcomp(_) => match self.loops.success_of(packet)
+            {
+                Some(success) => self.put_there(&success, out),
+                None => self.put_there(packet, out),
+            },
             Packet::Connack(connack) if connack.reason != ReasonCode::SUCCESS => {
                 Err(LinkEnd::RefusedHere(connack.reason))
             }
@@ -280,6 +307,15 @@ impl Link {
         let version = self.terms.version;
         let qos = publish.qos.min(maximum_qos);
         let topic = self.rules.name_there(publish.topic, &mut self.room);
+        let passed = publish.properties.forwarded();
+        let way = self.loops.way_out(passed);
+        if way != Way::Open {
+            self.counts.looped += 1;
+            return match publish.packet_id {
+                Some(id) if way == Way::Back => accept_here(publish.qos, id, ReasonCode::SUCCESS, out),
+                _ => refuse_here(publish, out),
+            };
+        }
         let head = PublishHead {
             // The other broker has lost what it had of this message, so the message is a new one.
             // 5.0 [MQTT-3.2.2-4], 4.1
@@ -291,7 +327,7 @@ impl Link {
             topic_alias: None,
             message_expiry: publish.properties.message_expiry,
             subscription_ids: &[],
-            forwarded: &publish.properties.forwarded,
+            forwarded: self.loops.leaving(passed),
         };
         let largest = packet_size.unwrap_or(LARGEST_PACKET);
         if topic.is_none() || head.exceeds(version, publish.payload.len(), largest) {
@@ -320,6 +356,11 @@ impl Link {
             return Err(LinkEnd::TopicAlias);
         }
         let topic = self.rules.name_here(publish.topic, &mut self.room);
+        let passed = publish.properties.forwarded();
+        let is_back = topic.is_some() && self.loops.way_in(passed) != Way::Open;
+        if is_back {
+            self.loops.note(publish.packet_id);
+        }
         let head = PublishHead {
             dup: publish.dup,
             qos: publish.qos,
@@ -329,18 +370,19 @@ impl Link {
             topic_alias: None,
             message_expiry: publish.properties.message_expiry,
             subscription_ids: &[],
-            forwarded: &publish.properties.forwarded,
+            forwarded: self.loops.entering(passed),
         };
         let is_large = head.exceeds(ProtocolVersion::V5, publish.payload.len(), self.terms.packet_size_here);
-        if topic.is_some() && !is_large {
+        if topic.is_some() && !is_large && !is_back {
             head.put(ProtocolVersion::V5, publish.payload.len(), &mut out.here);
             out.here.extend_from_slice(publish.payload);
             self.counts.received += 1;
             return Ok(());
         }
         match topic {
-            Some(_) => self.counts.too_large += 1,
             None => self.counts.refused += 1,
+            Some(_) if is_back => self.counts.looped += 1,
+            Some(_) => self.counts.too_large += 1,
         }
         if publish.qos != QoS::AtMostOnce {
             PublishHead { retain: false, topic: REFUSED, message_expiry: None, forwarded: &[], ..head }.put(
@@ -423,50 +465,6 @@ impl Link {
             self.news.push(LinkNews::Established);
         }
     }
-}
-
-/// Appends UNSUBSCRIBE and SUBSCRIBE to the shard. `highest` is the highest QoS of the other
-/// broker.
-///
-/// # Errors
-/// A filter is longer than the protocol allows.
-pub fn put_filters_here(
-    filters: &[(&str, SubscriptionOptions)],
-    stale: &[String],
-    highest: QoS,
-    out: &mut Vec<u8>,
-) -> Result<(), LinkEnd> {
-    if let (false, Some(packet_id)) = (stale.is_empty(), PacketId::new(SUBSCRIBE_ID - 1)) {
-        let filters = stale.iter().map(String::as_str).collect();
-        let unsubscribe = Unsubscribe { packet_id, properties: Properties::EMPTY, filters };
-        encode(&Packet::Unsubscribe(unsubscribe), ProtocolVersion::V5, out)?;
-    }
-    if filters.is_empty() {
-        return Ok(());
-    }
-    put_subscribe(filters, highest, ProtocolVersion::V5, out)
-}
-
-fn put_subscribe(
-    filters: &[(&str, SubscriptionOptions)],
-    highest: QoS,
-    version: ProtocolVersion,
-    out: &mut Vec<u8>,
-) -> Result<(), LinkEnd> {
-    let Some(packet_id) = PacketId::new(SUBSCRIBE_ID) else { return Ok(()) };
-    let filters = filters.iter().map(|(filter, options)| {
-        let options = SubscriptionOptions { qos: options.qos.min(highest), ..*options };
-        // 3.x has the QoS alone.
-        let of_v3 = SubscriptionOptions { qos: options.qos, ..SubscriptionOptions::default() };
-        SubscribeFilter { filter, options: if version.is_v5() { options } else { of_v3 } }
-    });
-    let subscribe = Subscribe {
-        packet_id,
-        subscription_id: None,
-        properties: Properties::EMPTY,
-        filters: filters.collect(),
-    };
-    Ok(encode(&Packet::Subscribe(subscribe), version, out)?)
 }
 
 /// Returns true for a message and its acknowledgements.

@@ -3,13 +3,14 @@
 use super::deadlines::Patience;
 use super::hello::TermsThere;
 use super::link::{Link, LinkEnd, LinkNews, LinkTerms, Output};
+use super::path::BrokerPath;
 use super::rules::tests::rule;
 use super::rules::{Direction, TopicRules};
 use super::{BridgeState, hello};
-use crate::mqtt::codec::{Decoded, decode, encode};
+use crate::mqtt::codec::{Decoded, decode, encode, property};
 use crate::mqtt::packet::{
-    Acknowledgement, Connack, ConnackProperties, Packet, PacketId, Properties, ProtocolVersion, Publish,
-    PublishProperties, QoS, ReasonCode, Suback,
+    Acknowledgement, Connack, ConnackProperties, Disconnect, Packet, PacketId, Properties, Property,
+    ProtocolVersion, Publish, PublishProperties, QoS, ReasonCode, Suback,
 };
 use crate::time::Instant;
 use ProtocolVersion::{V3_1_1, V5};
@@ -291,4 +292,82 @@ fn filters_with_wildcards_are_not_sent_to_a_broker_that_takes_none() {
     let mut link = Link::begin(Instant::ZERO, Arc::new(rules), terms, vec![], &mut out).expect("short");
     assert!(out.there.is_empty() && matches!(link.take_news()[..], [LinkNews::FilterRefusedThere(..)]));
     assert!(link.deadline().is_never());
+}
+
+/// Returns the brokers that the first PUBLISH of these bytes has passed.
+fn path_of(bytes: &[u8], version: ProtocolVersion) -> Vec<String> {
+    let Ok(Decoded::Packet { packet: Packet::Publish(publish), .. }) = decode(bytes, version, u32::MAX)
+    else {
+        panic!("{bytes:?}")
+    };
+    let names = property::iter(publish.properties.forwarded()).filter_map(|property| match property {
+        Property::UserProperty("homing-path", name) => Some(name.to_owned()),
+        _ => None,
+    });
+    names.collect()
+}
+
+#[test]
+fn a_message_has_the_names_of_the_brokers_that_it_has_passed_and_is_dropped_when_it_comes_back() {
+    let names = || (BrokerPath::of("near").expect("short"), BrokerPath::of("far"));
+    for version in [V3_1_1, V5] {
+        let mut fixture = Fixture::established(version, THERE);
+        let (near, far) = names();
+        fixture.link.keep_path(near, far);
+        fixture.here(&Packet::Publish(publish("sensors/1", QoS::AtLeastOnce, b"x"))).expect("passes");
+        let expected: &[&str] = if version == V5 { &["near"] } else { &[] };
+        assert_eq!(path_of(&fixture.out.there, version), expected);
+        fixture.there(&Packet::Publish(publish("plant/orders", QoS::AtLeastOnce, b"x"))).expect("passes");
+        let expected: &[&str] = if version == V5 { &["far", "near"] } else { &[] };
+        assert_eq!(path_of(&fixture.out.here, V5), expected);
+    }
+    let (near, far) = names();
+    let mut fixture = Fixture::established(V5, THERE);
+    fixture.link.keep_path(near, far);
+    let with = |name: &str, mut message: Publish<'static>| {
+        let mut bytes = Vec::new();
+        property::put(&mut bytes, Property::UserProperty("homing-path", name)).expect("short");
+        message.properties.forwarded = bytes.into();
+        Packet::Publish(message)
+    };
+    // The other broker has it already, so it counts as acknowledged.
+    fixture.here(&with("far", publish("sensors/1", QoS::AtLeastOnce, b"x"))).expect("dropped");
+    assert_eq!(fixture.said(), (vec!["PUBACK 7 00".into()], vec![]));
+    // This broker had it, so the refusal of the shard is none for the other broker.
+    for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        fixture.there(&with("near", publish("plant/orders", qos, b"x"))).expect("dropped");
+        assert_eq!(fixture.said().0, [format!("PUBLISH $SYS/bridge/refused q{} dup 7", qos.bits())]);
+    }
+    fixture.here(&Packet::Pubrec(ack(ReasonCode::TOPIC_NAME_INVALID))).expect("passes");
+    fixture.here(&Packet::Pubcomp(ack(ReasonCode::PACKET_IDENTIFIER_NOT_FOUND))).expect("passes");
+    assert_eq!(fixture.said().1, ["PUBREC 7 00", "PUBCOMP 7 00"]);
+    fixture.here(&Packet::Puback(ack(ReasonCode::TOPIC_NAME_INVALID))).expect("passes");
+    assert_eq!(fixture.said().1, ["PUBACK 7 87"], "the identifier denotes another message now");
+    assert_eq!((fixture.link.counts().looped, fixture.link.counts().refused), (3, 0));
+}
+
+#[test]
+fn notifications_are_retained_where_that_is_possible_and_end_before_the_connection() {
+    for (takes_retained, expected) in [(true, "PUBLISH state q0 retain 0"), (false, "PUBLISH state q0 0")] {
+        let mut fixture = Fixture::established(V5, TermsThere { takes_retained, ..THERE });
+        fixture.link.end(None, &mut fixture.out);
+        assert_eq!(fixture.said().1, ["DISCONNECT"], "nobody was told that it is connected");
+        fixture.link.notify_on("state");
+        fixture.link.announce(&mut fixture.out);
+        assert_eq!(fixture.said().1, [expected]);
+        fixture.link.end(None, &mut fixture.out);
+        assert_eq!(fixture.said().1, [expected, "DISCONNECT"]);
+    }
+}
+
+#[test]
+fn the_other_broker_gets_no_topic_alias_and_its_other_server_is_named() {
+    let mut fixture = Fixture::established(V5, THERE);
+    fixture.here(&Packet::Publish(publish("sensors/1", QoS::AtLeastOnce, b"x"))).expect("passes");
+    fixture.here(&Packet::Publish(publish("sensors/1", QoS::AtLeastOnce, b"x"))).expect("passes");
+    assert_eq!(fixture.said().1, ["PUBLISH plant/sensors/1 q1 dup retain 7"; 2]);
+    let server_reference = Some("other:1883");
+    let moved = Disconnect { server_reference, ..Disconnect::new(ReasonCode::SERVER_MOVED) };
+    let end = fixture.there(&Packet::Disconnect(moved)).expect_err("the end");
+    assert!(end.to_string().ends_with("Server moved (another server: other:1883)"), "{end}");
 }

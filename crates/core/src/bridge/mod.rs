@@ -19,7 +19,10 @@
 //! | [`rules`] | the topics that pass, and their names at the other side |
 //! | [`hello`] | CONNECT to the other broker, its CONNACK, and CONNECT to the shard |
 //! | [`link`] | the packets of an established connection, in both directions |
+//! | `subscribe` | SUBSCRIBE and UNSUBSCRIBE to both sides |
+//! | `notification` | the state of the bridge on a topic of the other broker |
 //! | `outcome` | the end of such a connection, its counts and news |
+//! | [`path`] | the brokers that a message has passed |
 //! | [`deadlines`] | PINGREQ, brokers that do not answer or acknowledge, and connections without messages |
 //! | [`backoff`] | the time until the next attempt to connect |
 
@@ -29,13 +32,22 @@ pub mod hello;
 pub mod link;
 #[cfg(test)]
 mod link_tests;
+mod notification;
 mod outcome;
+pub mod path;
 pub mod rules;
+mod subscribe;
 
 use crate::named_enum::named_enum;
 
 /// The beginning of the client identifiers of bridges. No client may use it.
 pub const CLIENT_ID_PREFIX: &str = "$bridge/";
+
+/// Returns the topic on which brokers tell the state of a bridge, as mosquitto does. `client_id` is
+/// that at the other broker.
+pub fn notification_topic(client_id: &str) -> String {
+    format!("$SYS/broker/connection/{client_id}/state")
+}
 
 /// Returns the client identifier of the bridge with this name.
 pub fn client_id(name: &str) -> String {

@@ -2,7 +2,12 @@
 
 use crate::mqtt::codec::{DecodeError, EncodeError};
 use crate::mqtt::packet::ReasonCode;
+use crate::mqtt::topic::first_chars;
+use std::fmt;
 use thiserror::Error;
+
+/// The most characters of a text of the other broker that are kept.
+const TEXT: usize = 200;
 
 /// The end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -25,8 +30,8 @@ pub enum LinkEnd {
         found: usize,
     },
     /// The other broker ended the connection.
-    #[error("the other broker disconnects: {0}")]
-    DisconnectThere(ReasonCode),
+    #[error("the other broker disconnects: {0}{1}")]
+    DisconnectThere(ReasonCode, SaidThere),
     /// The shard refused the session.
     #[error("the session here is refused: {0}")]
     RefusedHere(ReasonCode),
@@ -76,6 +81,26 @@ impl LinkEnd {
     }
 }
 
+/// The text and the other server that a broker names when it refuses or ends a connection. `Display`
+/// writes them in parentheses behind a blank, and nothing without them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SaidThere(String);
+
+impl SaidThere {
+    /// Returns what the broker says, at most 200 characters of it. The server is not followed.
+    pub fn of(reason_string: Option<&str>, server_reference: Option<&str>) -> SaidThere {
+        let server = server_reference.map(|server| format!("another server: {server}"));
+        let said: Vec<&str> = reason_string.into_iter().chain(server.as_deref()).collect();
+        SaidThere(first_chars(&said.join("; "), TEXT).to_owned())
+    }
+}
+
+impl fmt::Display for SaidThere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, " ({})", self.0) }
+    }
+}
+
 /// What an operator is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkNews {
@@ -96,6 +121,8 @@ pub struct LinkCounts {
     pub received: u64,
     /// Messages from the other broker that no rule lets in.
     pub refused: u64,
+    /// Messages that came back to this broker, or have passed too many brokers to leave.
+    pub looped: u64,
     /// Messages from the other broker that are larger than this broker takes.
     pub too_large: u64,
     /// Messages in the queue that no rule lets out any more, or that the other broker cannot take.
@@ -110,6 +137,7 @@ impl LinkCounts {
         self.sent += now.sent - before.sent;
         self.received += now.received - before.received;
         self.refused += now.refused - before.refused;
+        self.looped += now.looped - before.looped;
         self.too_large += now.too_large - before.too_large;
         self.dropped += now.dropped - before.dropped;
         self.lowered += now.lowered - before.lowered;

@@ -1,9 +1,10 @@
 //! What a bridge needs of its session here before it connects.
 
+use crate::bridge::hello::{CONNECTED, DISCONNECTED};
 use crate::operators::command::{CarriedOut, Command};
 use crate::session::outbound::queue::QueueBounds;
 use crate::session::outbound::stall::SocketView;
-use crate::shard::Shard;
+use crate::shard::{Input, Shard};
 use crate::time::Instant;
 
 /// Looks at the session of a bridge. Carried out while the bridge is not connected.
@@ -81,6 +82,25 @@ impl Command for BoundBridgeQueue {
         if let Some(id) = shard.view().find(&self.client_id) {
             shard.bound_queue(id, self.bounds);
         }
+        CarriedOut { outcome: (), commit: None }
+    }
+}
+
+/// Publishes the state of a bridge here, retained.
+#[derive(Clone, Debug)]
+pub struct PublishBridgeState {
+    /// The topic.
+    pub topic: Box<str>,
+    /// True if the bridge is connected.
+    pub is_connected: bool,
+}
+
+impl Command for PublishBridgeState {
+    type Outcome = ();
+
+    fn carry_out(&self, now: Instant, _: SocketView, shard: &mut Shard) -> CarriedOut<()> {
+        let payload = if self.is_connected { CONNECTED } else { DISCONNECTED };
+        shard.input(now, Input::Own(&self.topic, payload));
         CarriedOut { outcome: (), commit: None }
     }
 }

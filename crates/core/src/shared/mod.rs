@@ -35,6 +35,10 @@ pub struct SharedState {
     pub store_room: AtomicI64,
     /// Until when promises may leave without an append, in a cluster.
     pub lease: Lease,
+    /// The name of this broker in the paths of messages over bridges; `None` without randomness.
+    /// A name that is stored would need a store, and a message that crosses a restart makes one more
+    /// round at most.
+    pub name: Option<Box<str>>,
 }
 
 named_enum! {

@@ -1,6 +1,8 @@
 //! Requests of a client about its own redelivery, and the answers to them. A request comes in
-//! CONNECT or in a PUBLISH to `$homing/session/...`, which is never routed.
+//! CONNECT or in a PUBLISH to `$homing/session/...`, which is never routed. A bridge asks in CONNECT
+//! for the name of this broker.
 
+use crate::bridge::path;
 use crate::events::client_events::{ClientEvent, Occurrence};
 use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::{Connect, QoS};
@@ -33,19 +35,22 @@ pub(crate) enum RequestedTimes {
 }
 
 /// Applies the requests in a 5.0 CONNECT to the session, before the ack wait of the connection
-/// begins. Returns the User Properties for CONNACK, which name the granted times.
+/// begins. Returns the User Properties for CONNACK, which name the granted times, and this broker to
+/// a bridge.
 pub(crate) fn take_connect_requests(
     id: SessionId,
     connect: &Connect<'_>,
     core: &mut Core,
 ) -> Vec<(&'static str, String)> {
-    let mut requested = [None; 2];
+    let (mut requested, mut answers) = ([None; 2], Vec::new());
     for (name, text) in &connect.properties.user_properties {
+        if *name == path::PROPERTY && answers.is_empty() {
+            answers.extend(core.shared.name.as_ref().map(|own| (path::PROPERTY, own.to_string())));
+        }
         if let Some(time) = RequestedTime::from_name(name) {
             requested[time as usize] = Some((time, *text));
         }
     }
-    let mut answers = Vec::new();
     for (time, text) in requested.into_iter().flatten() {
         let Some(session_entry) = core.sessions.get_mut(id) else { continue };
         let session = &mut session_entry.session;
