@@ -115,6 +115,12 @@ fn lost_protection_ends_the_import() {
         ("connection cloud\ntopic \"\" out 0 a b\n", "topic: Homing needs a filter"),
         ("connection cloud\nremote_password secret\n", "Homing reads the password from a file"),
         ("connection cloud\nbridge_insecure true\n", "Homing always checks the certificate"),
+        ("connection cloud\nstart_type once\n", "start_type: Homing connects again when a connection ends"),
+        ("connection cloud\nnotification_topic a/+\n", "notification_topic: \"a/+\" is no topic"),
+        (
+            "connection cloud\nbridge_outgoing_retain false\n",
+            "bridge_outgoing_retain: Homing passes RETAIN on",
+        ),
         ("listener 9001\nprotocol http_api\n", "mosquitto.conf:2: protocol: "),
         ("listener 1883\nmount_point a\n", "mosquitto.conf:2: mount_point: must be the beginning of topics"),
         (
@@ -211,6 +217,58 @@ fn limits_are_translated_within_the_bounds_of_homing() {
         assert!(outcome.stdout.contains(printed), "{text}{printed} is missing:\n{}", outcome.stdout);
         assert!(outcome.stderr.contains(noted), "{text}{noted} is missing:\n{}", outcome.stderr);
     }
+}
+
+#[test]
+fn the_state_of_a_bridge_and_its_connections_are_translated() {
+    let begin = "allow_anonymous true\nlistener 1883 ::1\nconnection cloud\naddress cloud.example\n\
+                 remote_clientid plant\n";
+    for (lines, printed, noted) in [
+        ("topic a out 1\n", "notifications = true\n", ""),
+        (
+            "topic a out 1\nnotification_topic states/plant\n",
+            "notifications = true\nnotification_topic = \"states/plant\"\n",
+            "",
+        ),
+        (
+            "topic a out 1\nnotifications_local_only true\n",
+            "notifications = true\n",
+            "notifications_local_only: Homing tells the other broker the state of the bridge, too",
+        ),
+        (
+            "topic a out 1\nremote_clientid a+b\n",
+            "client_id = \"a+b\"\n",
+            "no topic can have the remote_clientid",
+        ),
+        (
+            "topic a out 1\nstart_type lazy\nidle_timeout 30\nthreshold 5\n",
+            "connect = \"on_demand\"\nidle_timeout = \"30s\"\n",
+            "threshold: a bridge of Homing with connect = \"on_demand\" connects for the first message",
+        ),
+        (
+            "topic a out 0\nstart_type lazy\nidle_timeout 30\n",
+            "client_id = \"plant\"\n",
+            "so the bridge is always connected",
+        ),
+        ("topic a in 1\nstart_type manual\n", "connect = \"manual\"\n", ""),
+        (
+            "topic a in 1\nbridge_alpn mqtt\nbridge_cafile /ca.pem\n",
+            "ca = \"/ca.pem\"\nalpn = [\"mqtt\"]\n",
+            "",
+        ),
+        (
+            "topic a in 1\nbridge_max_packet_size 1000\nlocal_clientid local\n",
+            "client_id = \"plant\"\n",
+            "local_clientid: the client identifier of a bridge's session here is $bridge/NAME",
+        ),
+    ] {
+        let outcome = import(&format!("{begin}{lines}"), &[]);
+        assert_eq!(outcome.code, Some(0), "{lines}{}", outcome.stderr);
+        assert!(outcome.stdout.contains(printed), "{lines}{printed} is missing:\n{}", outcome.stdout);
+        assert!(outcome.stderr.contains(noted), "{lines}{noted} is missing:\n{}", outcome.stderr);
+    }
+    let without = import(&format!("{begin}topic a out 1\nnotifications false\nnotification_topic a\n"), &[]);
+    assert!(!without.stdout.contains("notification"), "{}", without.stdout);
 }
 
 #[test]

@@ -121,12 +121,17 @@ fn write_bridge(text: &mut String, bridge: &BridgeSettings) {
             ("ca", bridge.ca.as_deref().map(quoted)),
             ("certificate", bridge.certificate.as_deref().map(quoted)),
             ("key", bridge.key.as_deref().map(quoted)),
+            ("alpn", bridge.alpn.as_ref().map(|name| quoted_list(&[name]))),
             ("keep_alive", bridge.keep_alive.map(|keep_alive| seconds(keep_alive.into()))),
             ("session_expiry", bridge.session_expiry.map(seconds)),
             ("clean_start", on(bridge.clean_start)),
+            ("connect", bridge.connect.map(quoted)),
+            ("idle_timeout", bridge.idle_timeout.map(seconds)),
             ("backoff", bridge.backoff.map(|(first, _)| seconds(first))),
             ("max_backoff", bridge.backoff.map(|(_, most)| seconds(most))),
             ("acl_user", bridge.acl_user.as_deref().map(quoted)),
+            ("notifications", on(bridge.notifies)),
+            ("notification_topic", bridge.notification_topic.as_deref().map(quoted)),
         ],
     );
     for topic in &bridge.topics {

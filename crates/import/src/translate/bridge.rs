@@ -5,7 +5,7 @@ use super::listener::MQTT_PORT;
 use super::output::{BridgeSettings, BridgeTopic, Note, place_of};
 use crate::conf::ConfLine;
 use crate::value::{RefusedValue, boolean, number, path, text};
-use homing_core::mqtt::topic::TopicFilter;
+use homing_core::mqtt::topic::{TopicFilter, is_topic_name};
 
 /// A bridge as mosquitto has it.
 #[derive(Debug, Default)]
@@ -68,6 +68,18 @@ impl Translator {
             "bridge_protocol_version" => settings.version = Some(version(&text(line)?)?),
             "try_private" => bridge.try_private = Some(boolean(line)?),
             "notifications" => bridge.notifies = Some(boolean(line)?),
+            "notification_topic" => settings.notification_topic = Some(topic_name(&text(line)?)?),
+            "bridge_alpn" => settings.alpn = Some(text(line)?),
+            "idle_timeout" => settings.idle_timeout = Some(number::<u32>(&line.value)?.clamp(1, 86_400)),
+            "start_type" => match line.value.as_str() {
+                "automatic" => settings.connect = None,
+                "lazy" => settings.connect = Some("on_demand"),
+                "manual" => settings.connect = Some("manual"),
+                "once" => {
+                    return Err("Homing connects again when a connection ends; connect = \"manual\" waits for homing ctl bridge connect".to_owned());
+                }
+                other => return Err(format!("{other:?} is not automatic, lazy, manual or once")),
+            },
             name => return self.bridge_note(name, line),
         }
         Ok(())
@@ -76,23 +88,20 @@ impl Translator {
     /// Notes an option of a bridge that Homing's bridges do not have.
     fn bridge_note(&mut self, name: &str, line: &ConfLine) -> Result<(), RefusedValue> {
         let differs = match name {
-            "start_type" if line.value == "automatic" => return Ok(()),
             "local_password" | "bridge_reload_type" | "bridge_attempt_unsubscribe" => return Ok(()),
             "local_cleansession" if boolean(line) == Ok(false) => return Ok(()),
             "bridge_insecure" | "bridge_require_ocsp" if boolean(line) == Ok(false) => return Ok(()),
             "bridge_outgoing_retain" if boolean(line) == Ok(true) => return Ok(()),
-            "idle_timeout" | "threshold" => "Homing's bridges are always connected",
+            "threshold" => "a bridge of Homing with connect = \"on_demand\" connects for the first message",
             "local_clientid" => "the client identifier of a bridge's session here is $bridge/NAME",
-            "notification_topic" | "notifications_local_only" => {
-                "Homing publishes no notifications of a bridge"
-            }
+            "notifications_local_only" if boolean(line) == Ok(false) => return Ok(()),
+            "notifications_local_only" => "Homing tells the other broker the state of the bridge, too",
             "bridge_max_packet_size" | "bridge_max_topic_alias" | "bridge_receive_maximum" => {
                 "Homing takes the limit that the other broker announces, and announces those of [limits]"
             }
             "bridge_tcp_keepalive" | "bridge_tcp_user_timeout" | "bridge_tls_version" => {
                 "Homing does not set it for bridges"
             }
-            "start_type" => return Err("Homing's bridges are always connected".to_owned()),
             "bridge_insecure" => {
                 return Err("Homing always checks the certificate; server_name says another name".to_owned());
             }
@@ -130,10 +139,21 @@ impl Translator {
             let text = "without remote_clientid mosquitto is HOST.NAME at the other broker, and Homing homing-NAME: its session there begins anew";
             self.notes.push(Note::differs(Some(place.clone()), text));
         }
-        if notifies != Some(false) {
-            let text = "Homing publishes no notifications of a bridge";
-            self.notes.push(Note::differs(Some(place), text));
+        settings.alpn = settings.alpn.filter(|_| has_tls);
+        settings.notifies = notifies != Some(false);
+        settings.notification_topic = settings.notification_topic.filter(|_| notifies != Some(false));
+        if settings.notifies && settings.notification_topic.is_none() && has_wildcard(&settings.client_id) {
+            let text = "no topic can have the remote_clientid, so there are no notifications";
+            self.notes.push(Note::differs(Some(place.clone()), text));
+            settings.notifies = false;
         }
+        let waits = |topic: &BridgeTopic| topic.direction != "in" && topic.qos > 0;
+        if settings.connect == Some("on_demand") && !settings.topics.iter().any(waits) {
+            let text = "start_type lazy: a message of QoS 0 waits for no connection in Homing, so the bridge is always connected";
+            self.notes.push(Note::differs(Some(place), text));
+            settings.connect = None;
+        }
+        settings.idle_timeout = settings.idle_timeout.filter(|_| settings.connect == Some("on_demand"));
         Some(settings)
     }
 }
@@ -186,6 +206,18 @@ fn restart_timeout(text: &str) -> Result<(u32, u32), RefusedValue> {
     let cap = words.next().map_or(Ok(base), number)?;
     let (base, cap): (u32, u32) = (base, cap);
     Ok((base.clamp(1, 86_400), cap.clamp(1, 86_400)))
+}
+
+/// Reads a topic without wildcards.
+fn topic_name(text: &str) -> Result<String, RefusedValue> {
+    match is_topic_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("{text:?} is no topic")),
+    }
+}
+
+fn has_wildcard(client_id: &Option<String>) -> bool {
+    client_id.as_ref().is_some_and(|id| id.contains(['+', '#']))
 }
 
 fn version(text: &str) -> Result<&'static str, RefusedValue> {

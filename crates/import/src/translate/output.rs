@@ -96,6 +96,16 @@ pub(crate) struct BridgeSettings {
     pub clean_start: bool,
     /// The shortest and the longest time between two attempts, in seconds.
     pub backoff: Option<(u32, u32)>,
+    /// The name that TLS offers.
+    pub alpn: Option<String>,
+    /// The time at which the bridge connects; `None` for always.
+    pub connect: Option<&'static str>,
+    /// The time without a message after which a bridge on demand disconnects, in seconds.
+    pub idle_timeout: Option<u32>,
+    /// True to tell the state of the bridge on a topic.
+    pub notifies: bool,
+    /// The topic of these notifications, if it is not that of mosquitto.
+    pub notification_topic: Option<String>,
     /// The user here whose rules hold.
     pub acl_user: Option<String>,
     /// The messages that pass.
