@@ -342,7 +342,7 @@ fn a_message_has_the_names_of_the_brokers_that_it_has_passed_and_is_dropped_when
     fixture.here(&Packet::Pubcomp(ack(ReasonCode::PACKET_IDENTIFIER_NOT_FOUND))).expect("passes");
     assert_eq!(fixture.said().1, ["PUBREC 7 00", "PUBCOMP 7 00"]);
     fixture.here(&Packet::Puback(ack(ReasonCode::TOPIC_NAME_INVALID))).expect("passes");
-    assert_eq!(fixture.said().1, ["PUBACK 7 87"], "the identifier denotes another message now");
+    assert_eq!(fixture.said().1, ["PUBACK 7 90"], "the identifier denotes another message now");
     assert_eq!((fixture.link.counts().looped, fixture.link.counts().refused), (3, 0));
 }
 

@@ -107,7 +107,7 @@ pub enum Queued {
 }
 
 /// The bounds of a queue.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct QueueLimits {
     /// Maximum number of messages.
     pub messages: usize,

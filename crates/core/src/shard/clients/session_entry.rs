@@ -164,7 +164,7 @@ impl SessionEntry {
         let size = delivery.size();
         limits.policy == QueuePolicy::Hold
             && size <= limits.bytes
-            && (self.holds() || !self.session.sender.make_room(now, size, &limits, drops))
+            && (self.holds() || !self.session.sender.make_room(now, size, limits, drops))
     }
 
     /// Returns the time at which the will is published, or [`Instant::NEVER`] if no will is
@@ -483,9 +483,11 @@ impl SessionEntry {
 
     /// Returns the bounds of the session's queue.
     pub(crate) fn queue_limits(&self, policy: &SendPolicy) -> QueueLimits {
-        let limits = *self.session.queue_limits(policy);
-        let own = self.rare.as_ref().and_then(|rare| rare.queue.as_deref());
-        own.map_or(limits, |own| limits.within(own))
+        let limits = self.session.queue_limits(policy).clone();
+        match self.rare.as_ref().and_then(|rare| rare.queue.as_deref()) {
+            Some(own) => limits.within(own),
+            None => limits,
+        }
     }
 
     /// Returns true if the session is connected and has room in its outbox and its queue.
