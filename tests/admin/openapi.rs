@@ -285,6 +285,11 @@ fn act(api: &mut Described) {
     api.expect(409, "POST", "/api/v1/clients/{id}/disconnect", "/api/v1/clients/pump/disconnect");
     api.expect(204, "DELETE", "/api/v1/clients/{id}", "/api/v1/clients/pump");
     api.expect(204, "DELETE", "/api/v1/retained", "/api/v1/retained?topic=lamps/1");
+    for verb in ["connect", "disconnect"] {
+        let path = format!("/api/v1/bridges/{{name}}/{verb}");
+        api.expect(204, "POST", &path, &format!("/api/v1/bridges/nowhere/{verb}?note=a+note"));
+        api.expect(404, "POST", &path, &format!("/api/v1/bridges/elsewhere/{verb}"));
+    }
     act_on_letters(api);
     publish(api);
     manage(api);

@@ -22,6 +22,7 @@ use crate::operators::bridge_command::{
 use crate::session::authentication::{Anonymous, AuthPolicy, Reach};
 use crate::session::outbound::queue::QueueBounds;
 use bytes::{Buf, BytesMut};
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -54,6 +55,8 @@ pub(super) struct SessionHere {
     session_expiry: u32,
     pub(super) in_flight: u16,
     queue: QueueBounds,
+    /// True if the session has these bounds.
+    is_bounded: Cell<bool>,
     /// This broker in the paths of messages.
     pub(super) name: Option<BrokerPath>,
     connections: Arc<ListenerConnections>,
@@ -72,6 +75,7 @@ impl SessionHere {
             session_expiry: bridge.session_expiry_secs(),
             in_flight: bridge.most_in_flight().min(own.in_flight),
             queue: bridge.queue_bounds(),
+            is_bounded: Cell::new(false),
             connections: Arc::new(ListenerConnections::new(format!("bridge {}", bridge.label()))),
         }
     }
@@ -87,9 +91,13 @@ impl SessionHere {
     /// for it from now on, within the bounds of its queue. Returns the session as it was before.
     pub(super) async fn subscribe(&self, rules: &TopicRules) -> Result<BridgeSession, AttemptEnd> {
         let before = self.give_filters(rules).await?;
+        if before.exists && self.is_bounded.get() {
+            return Ok(before);
+        }
         let command = BoundBridgeQueue { client_id: self.client_id.as_str().into(), bounds: self.queue };
         let shard = self.parts.observer.shard_of(&self.client_id);
         self.parts.observer.command(shard, command).await.map_err(|_| AttemptEnd::NoShard)?;
+        self.is_bounded.set(true);
         Ok(before)
     }
 

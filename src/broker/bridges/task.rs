@@ -126,7 +126,8 @@ impl BridgeTask {
                 end = attempt.run(address, version, &mut is_fresh, ends, &mut orders) => end,
                 () = stopped => AttemptEnd::Ordered,
             };
-            if matches!(end, AttemptEnd::Ended(_)) {
+            // The configuration may have changed while a connection said its last words.
+            if matches!(end, AttemptEnd::Ended(_)) || *ends.borrow() != Ending::NotYet {
                 return;
             }
             let was_established = self.report.change(|facts| facts.established) > established;
