@@ -206,7 +206,8 @@ pub enum EngineError {
     /// Nobody took the request: no server can be reached, or there is no leader. Nothing happened.
     #[error("the engine is not available: {0}")]
     Unavailable(String),
-    /// The engine has no such log, rows or snapshots.
+    /// The engine has no such log, rows or snapshots. Engines that have just started, or made them,
+    /// may say so for a moment: act upon it when it was said for some seconds.
     #[error("{0} is not there: has `homing cluster init` been run, with this cluster.name?")]
     Missing(String),
     /// The engine or this node refused it. The same request will be refused again.

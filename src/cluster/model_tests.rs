@@ -1,3 +1,5 @@
+//! The model of the engine does what an engine must do, and has the faults that it names.
+
 use super::engine::{Append, Engine, EngineError};
 use super::engine_contract::CASES;
 use super::memory_engine::{Fate, MemoryCluster};

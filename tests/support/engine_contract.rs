@@ -46,6 +46,19 @@ pub fn append(engine: &dyn Engine, last: u64, frame: &Bytes) {
     panic!("the append behind {last} was never decided");
 }
 
+/// Makes the cluster, and waits until each node is told that it is there.
+fn make(nodes: &[&Arc<dyn Engine>], room: u64) {
+    patiently(|| nodes[0].init(room)).expect("made");
+    let knows = |node: &dyn Engine| node.bounds().is_ok() && node.rows().is_ok() && node.snapshots().is_ok();
+    for node in nodes {
+        let mut attempts = 0..ATTEMPTS;
+        while !knows(&***node) {
+            attempts.next().expect("it is there some time");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
 /// Makes an attempt that must be refused, until its outcome is known.
 pub fn refuse(engine: &dyn Engine, last: u64, frame: &Bytes, outcome: &Append) {
     let known = (0..ATTEMPTS).map(|_| engine.append(last, frame));
@@ -99,9 +112,9 @@ fn a_cluster_is_made_once(nodes: Nodes<'_>) {
     assert!(matches!(patiently(|| a.row("alarm")), Err(EngineError::Missing(_))));
     assert!(matches!(patiently(|| a.snapshots()), Err(EngineError::Missing(_))));
     assert!(matches!(patiently(|| a.check()), Err(EngineError::Missing(_))));
-    a.init(ROOM).expect("made");
+    make(&[&a, &b], ROOM);
     for node in [&a, &b] {
-        assert!(matches!(node.init(ROOM), Err(EngineError::Refused(_))), "a second init");
+        assert!(matches!(patiently(|| node.init(ROOM)), Err(EngineError::Refused(_))), "a second init");
         assert_eq!(patiently(|| node.check()).expect("settings").problems, Vec::<String>::new());
     }
     let bounds = patiently(|| b.bounds()).expect("both ends");
@@ -112,7 +125,7 @@ fn a_cluster_is_made_once(nodes: Nodes<'_>) {
 
 fn an_append_is_applied_behind_the_last_position_alone(nodes: Nodes<'_>) {
     let (a, b) = (nodes(), nodes());
-    a.init(ROOM).expect("made");
+    make(&[&a, &b], ROOM);
     assert_eq!(patiently(|| b.read(0, 1000)).expect("a read"), Vec::new());
     refuse(&*a, 1, &Bytes::from_static(b"x"), &Append::NotLast);
     let frames =
@@ -146,7 +159,7 @@ fn an_append_is_applied_behind_the_last_position_alone(nodes: Nodes<'_>) {
 
 fn of_two_appends_at_one_position_one_is_applied(nodes: Nodes<'_>) {
     let claimants = [nodes(), nodes()];
-    claimants[0].init(ROOM).expect("made");
+    make(&[&claimants[0], &claimants[1]], ROOM);
     let rounds = rounds();
     for last in 0..rounds {
         let outcomes: Vec<Append> = std::thread::scope(|scope| {
@@ -177,7 +190,7 @@ fn rounds() -> u64 {
 
 fn a_purge_removes_the_beginning_and_never_reaches_behind_the_end(nodes: Nodes<'_>) {
     let a = nodes();
-    a.init(ROOM).expect("made");
+    make(&[&a], ROOM);
     assert!(matches!(patiently(|| a.purge(1)), Err(EngineError::Refused(_))), "of an empty log");
     (0..10).for_each(|last| append(&*a, last, &Bytes::from(vec![last as u8; 10])));
     patiently(|| a.purge(4)).expect("purged");
@@ -200,7 +213,7 @@ fn a_purge_removes_the_beginning_and_never_reaches_behind_the_end(nodes: Nodes<'
 
 fn a_full_log_refuses_until_it_is_purged(nodes: Nodes<'_>) {
     let a = nodes();
-    a.init(1024 * 1024).expect("made");
+    make(&[&a], 1024 * 1024);
     let frame = Bytes::from(vec![7; 200 * 1024]);
     let mut last = 0;
     while last < 10 && a.append(last, &frame) != Append::Full {
@@ -216,7 +229,7 @@ fn a_full_log_refuses_until_it_is_purged(nodes: Nodes<'_>) {
 
 fn a_row_changes_by_its_revision(nodes: Nodes<'_>) {
     let (a, b) = (nodes(), nodes());
-    a.init(ROOM).expect("made");
+    make(&[&a, &b], ROOM);
     let value = |text: &'static str| Bytes::from_static(text.as_bytes());
     let row = |key: &str| patiently(|| b.row(key)).expect("an answer").map(|row| (row.value, row.revision));
     assert_eq!(row("node/a"), None);
@@ -275,7 +288,7 @@ impl Write for Full {
 
 fn a_snapshot_is_whole_or_not_there(nodes: Nodes<'_>) {
     let (a, b) = (nodes(), nodes());
-    a.init(ROOM).expect("made");
+    make(&[&a, &b], ROOM);
     let content = |size: usize| -> Vec<u8> { (0..size).map(|at| (at / 251 + at) as u8).collect() };
     let get = |position: u64| {
         let mut into = Vec::new();
@@ -305,7 +318,7 @@ fn a_snapshot_is_whole_or_not_there(nodes: Nodes<'_>) {
 
 fn an_announcement_reaches_the_other_node(nodes: Nodes<'_>) {
     let (a, b) = (nodes(), nodes());
-    a.init(ROOM).expect("made");
+    make(&[&a, &b], ROOM);
     // A node that has just connected may miss what is announced in its first moments.
     let heard = (0..ATTEMPTS).find_map(|_| {
         a.announce(7);

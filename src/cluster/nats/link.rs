@@ -19,6 +19,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
 
 /// Bound of a request that a leader or a replica answers at once.
 pub(super) const REQUEST: Duration = Duration::from_secs(1);
@@ -67,6 +68,8 @@ pub(super) struct Link {
 struct Status {
     /// The last thing that went wrong, for people.
     trouble: Mutex<String>,
+    /// The server that the client tries, or has.
+    address: Mutex<String>,
     /// Failures in a row, by [`Answerer`].
     failures: [AtomicU32; 3],
     /// When the client was last told to change the server, in milliseconds of the clock.
@@ -80,6 +83,33 @@ impl Status {
 
     fn trouble(&self) -> String {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn address(&self) -> String {
+        self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes what has happened to the connection, and says it in the log.
+    fn follow(&self, event: &Event, say_connected: &watch::Sender<bool>) {
+        let address = || self.address();
+        match event {
+            Event::Connected => {
+                self.note("");
+                info!(event = "cluster.engine_connected", address = address(), "connected to the engine");
+                let _ = say_connected.send(true);
+            }
+            Event::Disconnected | Event::Closed => {
+                let reason = self.trouble();
+                warn!(
+                    event = "cluster.engine_lost",
+                    address = address(),
+                    reason,
+                    "the connection to the engine has ended, and the next server is tried (cluster.nats)"
+                );
+                let _ = say_connected.send(false);
+            }
+            other => self.note(other),
+        }
     }
 }
 
@@ -170,7 +200,11 @@ impl Link {
         }
         failures.iter().for_each(|failures| failures.store(0, Ordering::Relaxed));
         self.status.changed_ms.store(now, Ordering::Relaxed);
-        tracing::debug!(?answerer, "changing the engine's server, since nobody answers");
+        warn!(
+            event = "cluster.engine_left",
+            address = self.status.address(),
+            "requests to the engine have no answer, so the next server is tried (cluster.nats)"
+        );
         let _ = self.block_on(HINT, self.client.force_reconnect());
     }
 
@@ -197,7 +231,8 @@ impl Link {
     pub(super) fn describe(&self) -> String {
         let trouble = self.status.trouble();
         match self.server() {
-            Some(server) => format!("connected to {}", server.server_name),
+            Some(server) if trouble.is_empty() => format!("connected to {}", server.server_name),
+            Some(server) => format!("connected to {}: {trouble}", server.server_name),
             None if trouble.is_empty() => "no server has answered yet".to_owned(),
             None => format!("no connection: {trouble}"),
         }
@@ -235,7 +270,7 @@ fn options(
     say_connected: watch::Sender<bool>,
 ) -> ConnectOptions {
     let (attempts, order) = (AtomicUsize::new(0), servers.to_vec());
-    let (noting, listening) = (Arc::clone(status), Arc::clone(status));
+    let (noting, following) = (Arc::clone(status), Arc::clone(status));
     let mut options = ConnectOptions::new()
         .name(format!("homing {} {}", settings.cluster, settings.node))
         .ping_interval(PING)
@@ -253,15 +288,13 @@ fn options(
             // Each attempt goes to the next server, so that the one that was left is the last.
             let attempt = attempts.fetch_add(1, Ordering::Relaxed);
             let addr = order[attempt % order.len()].clone();
+            *noting.address.lock().unwrap_or_else(PoisonError::into_inner) =
+                format!("{}:{}", addr.host(), addr.port());
             let delay = Some(if attempt == 0 { Duration::ZERO } else { RECONNECT });
             async move { Some(ReconnectToServer { addr, delay }) }
         })
         .event_callback(move |event| {
-            match &event {
-                Event::Connected => drop(say_connected.send(true)),
-                Event::Disconnected | Event::Closed => drop(say_connected.send(false)),
-                other => listening.note(other),
-            }
+            following.follow(&event, &say_connected);
             async {}
         });
     if let Some((user, password)) = &settings.user {

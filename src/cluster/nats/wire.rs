@@ -28,12 +28,15 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Bound of a read of many messages.
 const READ: Duration = Duration::from_secs(10);
 /// Time after which such a read returns what it has, in nanoseconds.
 const READ_NS: u64 = 9_000_000_000;
+/// Times that "not found" is doubted, and the time between them.
+const NOT_FOUND: u32 = 3;
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// Maximum number of messages in one read, so that the client's buffer for them never overflows.
 const BATCH: usize = 4096;
 /// Maximum bytes in one read, so that the server does not take the client for one that is too slow.
@@ -252,6 +255,9 @@ pub(super) fn publish(
 }
 
 /// Asks JetStream, whose answer comes from the leader of the stream or of all.
+///
+/// A server that has just become the leader of all may not know a stream yet, so "not found" counts
+/// when it was said some times.
 pub(super) fn ask<T: DeserializeOwned>(
     nats: &Nats,
     limit: Duration,
@@ -261,9 +267,16 @@ pub(super) fn ask<T: DeserializeOwned>(
 ) -> Result<T, Failure> {
     let (subject, payload) = (format!("$JS.API.{verb}.{stream}"), Bytes::from(body.to_string()));
     nats.link.run(Answerer::Leader, limit, async |client: &Client| {
-        let request = Request::new().payload(payload).timeout(Some(limit));
-        let answer = client.send_request(subject, request).await?;
-        parse(&answer.payload)
+        let mut is_doubtful = NOT_FOUND;
+        loop {
+            let request = Request::new().payload(payload.clone()).timeout(Some(limit));
+            let answer = client.send_request(subject.clone(), request).await?;
+            match parse(&answer.payload) {
+                Err(failure) if failure.is_missing_stream() && is_doubtful > 0 => is_doubtful -= 1,
+                result => return result,
+            }
+            sleep(ASK_AGAIN).await;
+        }
     })
 }
 
