@@ -59,7 +59,7 @@ impl Mortal {
                         link.put(&[0xE0, 0]);
                     }
                 }
-                Came::Packet(other) => trial.violated(format!("{name}: unexpected {other:?}")),
+                Came::Packet(other) => trial.unexpected(&name, &other),
                 Came::Nothing => {}
                 Came::End => {
                     if !self.finishes {

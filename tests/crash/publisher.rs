@@ -176,7 +176,7 @@ impl Publisher {
 
     fn take(&mut self, trial: &Trial, link: &mut Link, packet: &Packet) {
         let Packet::Ack(ack) = packet else {
-            return trial.violated(format!("{}: unexpected {packet:?}", self.name()));
+            return trial.unexpected(&self.name(), packet);
         };
         let moment = trial.count_acknowledgement();
         let stage = if ack.kind == Kind::Pubcomp { Stage::Received } else { Stage::Sent };

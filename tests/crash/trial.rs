@@ -2,7 +2,7 @@
 
 use crate::link::Link;
 use crate::support::wire::{self, Put};
-use crate::support::{Kind, PATIENCE, Version, now};
+use crate::support::{Kind, PATIENCE, Packet, Version, now};
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -210,6 +210,16 @@ impl Trial {
                 return self.violated(format!("{whom}: the broker closed the connection"));
             }
             thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A packet came that nothing asks for. A broker that is about to end may say so.
+    pub fn unexpected(&self, whom: &str, packet: &Packet) {
+        const SERVER_SHUTTING_DOWN: u8 = 0x8B;
+        let says_the_end =
+            matches!(packet, Packet::Disconnect(disconnect) if disconnect.code == SERVER_SHUTTING_DOWN);
+        if !says_the_end || !self.is_doomed.load(Ordering::SeqCst) {
+            self.violated(format!("{whom}: unexpected {packet:?}"));
         }
     }
 

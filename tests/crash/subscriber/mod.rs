@@ -267,7 +267,7 @@ impl Subscriber {
             Packet::Granted(granted) => self.answered(trial, at, granted),
             Packet::Publish(publish) => self.received(trial, at, publish),
             Packet::Ack(ack) if ack.kind == Kind::Pubrel => self.released(trial, at, ack),
-            other => trial.violated(format!("{}: unexpected {other:?}", self.name())),
+            other => trial.unexpected(&self.name(), other),
         }
     }
 
