@@ -137,7 +137,7 @@ pub trait Engine: Send + Sync {
     fn check(&self) -> Result<Check, EngineError>;
 
     /// Makes the log of the cell, with room for `log_bytes`, and what the cluster keeps beside it.
-    /// It takes 80 s at most.
+    /// It takes 33 s at most.
     ///
     /// # Errors
     /// [`EngineError::Refused`] if they are there already. An attempt that was broken off before

@@ -146,8 +146,9 @@ impl Link {
             .name("homing-engine".to_owned())
             .spawn(run)
             .map_err(|error| OpenError::Thread(error.to_string()))?;
-        let ended = |_| Err("it has ended".to_owned());
-        let (handle, client) = started.recv().unwrap_or_else(ended).map_err(OpenError::Thread)?;
+        let late = |error: mpsc::RecvTimeoutError| Err(error.to_string());
+        let (handle, client) =
+            started.recv_timeout(LONG_REQUEST).unwrap_or_else(late).map_err(OpenError::Thread)?;
         let (stop, thread) = (Some(stop), Some(thread));
         Ok(Link { handle, client, status, is_connected, stop, thread })
     }
