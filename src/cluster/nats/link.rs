@@ -12,7 +12,7 @@ use async_nats::{Client, ConnectOptions, Event, ReconnectToServer, ServerAddr, S
 use futures_util::StreamExt;
 use std::fmt::Display;
 use std::future::Future;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -74,6 +74,9 @@ struct Status {
     failures: [AtomicU32; 3],
     /// When the client was last told to change the server, in milliseconds of the clock.
     changed_ms: AtomicU64,
+    /// True from a change of the server until a leader answers. An outage has two lines of the log,
+    /// however long it lasts and however often the server changes.
+    is_unanswered: AtomicBool,
 }
 
 impl Status {
@@ -91,21 +94,28 @@ impl Status {
 
     /// Notes what has happened to the connection, and says it in the log.
     fn follow(&self, event: &Event, say_connected: &watch::Sender<bool>) {
-        let address = || self.address();
+        let is_said = self.is_unanswered.load(Ordering::Relaxed);
         match event {
             Event::Connected => {
                 self.note("");
-                info!(event = "cluster.engine_connected", address = address(), "connected to the engine");
+                if !is_said {
+                    info!(
+                        event = "cluster.engine_connected",
+                        address = self.address(),
+                        "connected to the engine"
+                    );
+                }
                 let _ = say_connected.send(true);
             }
             Event::Disconnected | Event::Closed => {
-                let reason = self.trouble();
-                warn!(
-                    event = "cluster.engine_lost",
-                    address = address(),
-                    reason,
-                    "the connection to the engine has ended, and the next server is tried (cluster.nats)"
-                );
+                if !is_said {
+                    warn!(
+                        event = "cluster.engine_lost",
+                        address = self.address(),
+                        reason = self.trouble(),
+                        "the connection to the engine has ended, and the next server is tried (cluster.nats)"
+                    );
+                }
                 let _ = say_connected.send(false);
             }
             other => self.note(other),
@@ -191,6 +201,10 @@ impl Link {
         };
         if !has_failed {
             failures[..=answerer as usize].iter().for_each(|failures| failures.store(0, Ordering::Relaxed));
+            if answerer != Answerer::Replica && self.status.is_unanswered.swap(false, Ordering::Relaxed) {
+                let address = self.status.address();
+                info!(event = "cluster.engine_answers", address, "the engine answers again");
+            }
             return;
         }
         failures[answerer as usize].fetch_add(1, Ordering::Relaxed);
@@ -201,11 +215,13 @@ impl Link {
         }
         failures.iter().for_each(|failures| failures.store(0, Ordering::Relaxed));
         self.status.changed_ms.store(now, Ordering::Relaxed);
-        warn!(
-            event = "cluster.engine_left",
-            address = self.status.address(),
-            "requests to the engine have no answer, so the next server is tried (cluster.nats)"
-        );
+        if !self.status.is_unanswered.swap(true, Ordering::Relaxed) {
+            warn!(
+                event = "cluster.engine_silent",
+                address = self.status.address(),
+                "requests to the engine have no answer, so the other servers are tried in turn (cluster.nats)"
+            );
+        }
         let _ = self.block_on(HINT, self.client.force_reconnect());
     }
 
