@@ -7,8 +7,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use tracing_subscriber::EnvFilter;
 
 /// Directives before those of the operator. The HTTP server logs its own start, and an error for
-/// each request that is no HTTP, which any scanner of ports could repeat without an end.
-const QUIET: &str = "actix_server=warn,actix_http=off";
+/// each request that is no HTTP, which any scanner of ports could repeat without an end. The client
+/// of NATS logs each attempt to connect, ten in a second; `cluster::nats` says what matters of it.
+const QUIET: &str = "actix_server=warn,actix_http=off,async_nats=off";
 
 /// The directive behind those of the operator: lines about operators are always written.
 const AUDIT: &str = "homing::audit=info";
