@@ -5,7 +5,7 @@ use crate::broker::Mosquitto;
 use crate::kit::{self, Pki};
 use crate::support::{Connect, Message, RawClient, V5};
 use homing::config::{ClientCertificates, Listener, ListenerProtocol};
-use rcgen::{CertificateParams, date_time_ymd};
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 
@@ -135,7 +135,7 @@ fn each_failure_of_tls_says_its_reason() {
     let (pki, other) = (Pki::new(), Pki::named("another"));
     let mut expired = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
     (expired.not_before, expired.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
-    pki.server_of("expired", expired);
+    pki.server_of("expired", expired, KeyPair::generate().expect("a key"));
     let foreign = other.client("bridge");
     other.write("bridge.pem", &foreign.pem);
     other.write("bridge.key", &foreign.key.serialize_pem());

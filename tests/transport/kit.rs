@@ -77,17 +77,15 @@ impl Pki {
         self.server_with_key(name, names, KeyPair::generate().expect("a key"))
     }
 
-    /// Writes the same files of a server with these parameters.
-    pub fn server_of(&self, name: &str, params: CertificateParams) {
-        let identity = self.issue(params);
-        self.write(&format!("{name}.pem"), &identity.pem);
-        self.write(&format!("{name}.key"), &identity.key.serialize_pem());
-    }
-
     /// Writes the same files of a server that has this key.
     pub fn server_with_key(&self, name: &str, names: &[&str], key: KeyPair) -> CertificateDer<'static> {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let identity = self.issue_for(CertificateParams::new(names).expect("names"), key);
+        self.server_of(name, CertificateParams::new(names).expect("names"), key)
+    }
+
+    /// Writes the same files of a server with these parameters and this key.
+    pub fn server_of(&self, name: &str, params: CertificateParams, key: KeyPair) -> CertificateDer<'static> {
+        let identity = self.issue_for(params, key);
         self.write(&format!("{name}.pem"), &identity.pem);
         self.write(&format!("{name}.key"), &identity.key.serialize_pem());
         identity.certificate
