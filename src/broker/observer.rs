@@ -44,7 +44,6 @@ pub struct Observer {
     expiry: Addr<ExpiryActor>,
     /// `None` without a data directory.
     store: Option<Arc<StoreView>>,
-    bridges: Arc<BridgeDirectory>,
 }
 
 /// The shard did not answer in time, or the broker stops.
@@ -59,16 +58,7 @@ impl Observer {
         shards: &[Addr<ShardActor>],
         expiry: Addr<ExpiryActor>,
     ) -> Observer {
-        Observer {
-            statistics,
-            shared,
-            listeners,
-            shards: shards.into(),
-            expiry,
-            requests: None,
-            store: None,
-            bridges: Arc::default(),
-        }
+        Observer { statistics, shared, listeners, shards: shards.into(), expiry, requests: None, store: None }
     }
 
     /// Adds the way to the store.
@@ -83,7 +73,7 @@ impl Observer {
 
     /// Returns the states of the bridges.
     pub fn bridges(&self) -> &BridgeDirectory {
-        &self.bridges
+        &self.statistics.bridges
     }
 
     /// Reads the configuration and its files again, after the reloads that were asked for before.

@@ -1,6 +1,7 @@
 //! Holds the counters that all threads share: connections, the memory budget, and a snapshot of
 //! each shard.
 
+use crate::broker::bridges::status::BridgeDirectory;
 use crate::broker::events::feed::Feed;
 use crate::broker::events::moments::TimelineMoment;
 #[cfg(feature = "otlp")]
@@ -40,6 +41,8 @@ pub struct BrokerStatistics {
     /// The counters of the export by OTLP; empty until it has started.
     #[cfg(feature = "otlp")]
     pub export: OnceLock<Arc<ExportCounts>>,
+    /// The states of the bridges.
+    pub bridges: BridgeDirectory,
     /// The counters of the expiry actor.
     pub expiry: Arc<ExpiryStatistics>,
     /// The counters of reloads.
@@ -177,6 +180,7 @@ impl BrokerStatistics {
             exported_steps: Feed::default(),
             #[cfg(feature = "otlp")]
             export: OnceLock::new(),
+            bridges: BridgeDirectory::default(),
             expiry: Arc::default(),
             store: OnceLock::new(),
             config: ReloadStatistics::default(),

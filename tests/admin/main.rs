@@ -7,6 +7,7 @@ mod kit;
 mod support;
 
 mod api;
+mod bridges;
 mod bulk;
 mod client_list;
 mod dead_letters;

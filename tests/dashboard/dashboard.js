@@ -22,6 +22,7 @@ const PAGES = [
   '/traces',
   '/redelivery',
   '/deadlines',
+  '/bridges',
   '/objectives',
   '/slow',
   '/where?topic=pumps/7/set',
@@ -128,6 +129,25 @@ async function deafClient(run) {
       await page.locator('tr', { hasText: 'deaf-1' }).getByRole('cell', { name: kind, exact: true }).first().waitFor()
     }
     back.close()
+  })
+}
+
+// A bridge that is not connected says why, and its page of a client says what waits.
+async function bridgeThatIsDown(run) {
+  await withPage(run, {}, async (page) => {
+    const client = await Client.connect(run.broker, 'to-the-cloud')
+    await client.publish('cloud/1', 'on')
+    await page.goto(run.broker.url)
+    await page.getByRole('link', { name: 'Bridges', exact: true }).click()
+    const row = page.locator('tr', { hasText: 'cloud' })
+    await row.getByText('Connection refused').waitFor()
+    await row.getByText('next attempt in').waitFor()
+    // The page follows the broker.
+    await row.getByRole('cell', { name: /^1, .*oldest/ }).waitFor()
+    await row.getByRole('link', { name: 'cloud' }).click()
+    await page.getByRole('heading', { name: '$bridge/cloud' }).waitFor()
+    await page.getByText('cloud/1').first().waitFor()
+    client.close()
   })
 }
 
@@ -688,6 +708,7 @@ const CASES = [
   ['1 a login by password and by code, a wrong token and password, a used code, a logout', loginAndLogout],
   ['2 a viewer sees no action and gets 403', viewerSeesNoAction],
   ['3 a deaf client: its cause, and its timeline to the acknowledgement', deafClient],
+  ['bridges: why one is not connected, and what waits for it', bridgeThatIsDown],
   ['4 the wheel, its page and the metrics have the same total', wheelIsExact],
   ['5 one message is skipped, and one is parked and republished', skipAndPark],
   ['6 a 3.1.1 client gets a message again, a 5.0 client is only disconnected', redeliver],
@@ -720,6 +741,7 @@ async function main() {
     // Case 5 may take longer than 5 s on a busy machine, and its client acknowledges nothing.
     broker.settings.push('[[redelivery.rules]]', 'client_id = "two-*"', 'ack_timeout = "10m"')
     broker.settings.push('[[slo]]', 'name = "rates"', 'topic = "rate/#"', 'within = "10s"', 'target = 0.9')
+    broker.settings.push('[[bridges]]', 'name = "cloud"', 'addresses = ["mqtt://127.0.0.1:1"]', '[[bridges.topics]]', 'direction = "out"', 'filter = "cloud/#"')
     broker.settings.push(...listenerOfTasks(broker.folder))
     await broker.start()
     const stuck = await deaf(broker, 'pump-7')

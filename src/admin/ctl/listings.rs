@@ -8,13 +8,14 @@ use crate::admin::credentials;
 use crate::admin::human::{budget, count, percent};
 use crate::admin::payloads::{MOST, PayloadView};
 use crate::admin::routes::audit::Audit;
-use crate::admin::routes::bridges::{BridgeRow, Bridges};
+use crate::admin::routes::bridges::Bridges;
 use crate::admin::routes::delayed::DelayedMessages;
 use crate::admin::routes::mosquitto::{ListenerRow, Listeners};
 use crate::admin::routes::slo::{ObjectiveRow, ObjectivesAnswer};
 use crate::admin::routes::slow::SlowAnswer;
 use crate::admin::routes::topics::{RetainedMessages, SubscriptionsAnswer};
 use crate::admin::routes::whereabouts::{GroupRow, SubscriberRow, Whereabouts};
+use crate::admin::rows::bridge::BridgeRow;
 use crate::admin::rows::client::{ClientRow, StallRow};
 use crate::admin::segment::segment;
 use crate::escape;
@@ -340,22 +341,21 @@ pub(super) fn bridges_table(Bridges { bridges }: Bridges) -> String {
     if bridges.is_empty() {
         return "no bridges; [[bridges]] of the configuration makes them".to_owned();
     }
-    let since = |row: &BridgeRow| seconds(row.since);
-    let error = |row: &BridgeRow| row.last_error.as_deref().map(text).unwrap_or_default();
+    let oldest = |row: &BridgeRow| row.oldest_queued_age.map(seconds).unwrap_or_default();
     table(
         &bridges,
         [
             left("bridge", |row| text(&row.name)),
             left("state", |row| text(row.state.name())),
-            right("for", since),
+            right("for", |row| seconds(row.since)),
             left("address", |row| text(&row.address)),
             left("version", |row| row.version.as_deref().map(text).unwrap_or_default()),
-            right("unacked", |row| text(row.unacknowledged)),
+            right("queued", |row| text(row.queued)),
+            right("oldest", oldest),
+            right("in flight", |row| text(row.in_flight)),
             right("sent", |row| text(row.sent)),
             right("received", |row| text(row.received)),
-            right("refused", |row| text(row.refused + row.too_large)),
-            right("dropped", |row| text(row.dropped)),
-            left("last error", error),
+            left("what is wrong", |row| text(row.troubles().join("; "))),
         ],
     )
 }

@@ -14,6 +14,7 @@
 
 mod answer;
 mod assets;
+mod bridges;
 mod charts;
 pub(super) mod client_facts;
 mod client_list;
@@ -55,6 +56,7 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         .route("/clients/{id}/end", web::post().to(clients::end))
         .route("/clients/{id}/redeliver", web::post().to(clients::redeliver))
         .route("/clients/{id}/message", web::post().to(clients::on_message))
+        .route("/bridges", web::get().to(bridges::page))
         .route("/dead-letters", web::get().to(letters::list))
         .route("/dead-letters", web::post().to(many_letters::act))
         .route("/dead-letters/{id}", web::get().to(letters::one))

@@ -18,13 +18,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum number of stuck clients in a result: the longest waits.
-const STUCK: usize = 100;
+const MOST: usize = 100;
 
 /// Maximum number of clients in the result of the search for queues.
 const QUEUES: usize = 5;
 
 /// Age of an unacknowledged message from which its client is stuck.
-const AGE: Duration = Duration::from_secs(10);
+pub(crate) const STUCK: Duration = Duration::from_secs(10);
 
 /// Time for which a page waits for a search, and in which a search is quick.
 const SOON: Duration = Duration::from_millis(250);
@@ -39,9 +39,9 @@ const TIME: Duration = Duration::from_mins(1);
 /// longest wait first. The result is a few seconds old at most if the search takes less than 250
 /// ms: up to some 200,000 sessions. Without an answer of the shards, the last result is returned.
 pub(crate) async fn stuck_clients(state: &State) -> Arc<FoundClients> {
-    let admits = SessionFilter { connected: Some(true), min_unacked_age: AGE, ..SessionFilter::default() };
+    let admits = SessionFilter { connected: Some(true), min_unacked_age: STUCK, ..SessionFilter::default() };
     let wanted = (SessionOrder::OldestUnacknowledged, admits);
-    shared(state, |state| &state.stuck, (wanted, STUCK)).await
+    shared(state, |state| &state.stuck, (wanted, MOST)).await
 }
 
 /// Returns the clients with the most queued messages, the longest queue first: five at most. As

@@ -5,6 +5,7 @@ use super::refused::RefusedRow;
 use crate::admin::human::sent_age;
 use crate::admin::listing::ListedRow;
 use crate::admin::queries::sessions::reference_of;
+use crate::admin::queries::stuck::STUCK;
 use crate::admin::queries::waits::until;
 use crate::admin::sourced_redelivery::ClientRedelivery;
 use crate::admin::state::AdminState;
@@ -178,7 +179,15 @@ impl StallRow {
         sent_age(self.age, self.sent_before_start)
     }
 
-    fn of(stall: &Stall, diagnosed: bool) -> StallRow {
+    /// Returns the packet, its age and its holder as a sentence without its full stop; `None` while
+    /// the wait is short.
+    pub(super) fn overdue(&self) -> Option<String> {
+        let detail = self.detail.as_deref().map(|detail| format!(": {detail}")).unwrap_or_default();
+        let text = || format!("packet {} unacknowledged for {}{detail}", self.packet_id, self.age());
+        (self.age >= STUCK.as_secs_f64()).then(text)
+    }
+
+    pub(super) fn of(stall: &Stall, diagnosed: bool) -> StallRow {
         StallRow {
             packet_id: stall.packet_id.get(),
             age: stall.age.least.as_secs_f64(),

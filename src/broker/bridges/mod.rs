@@ -16,10 +16,12 @@
 //! | `pump` | the bytes between the two sockets |
 //! | `task` | the attempts of one bridge, and the waits between them |
 //! | `status` | the state of a bridge for operators |
+//! | `figures` | the figures of the sessions and the rates, for the same |
 //! | `websocket` | the frames of `ws://` and `wss://` |
 
 mod attempt;
 mod dial;
+mod figures;
 mod parts;
 mod pump;
 mod session;
@@ -31,6 +33,7 @@ use crate::config::{Bridge, Config};
 use crate::scheduling;
 pub(super) use parts::BridgeParts;
 use parts::OwnLimits;
+use status::QueueBounds;
 use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
@@ -56,6 +59,7 @@ const END: Duration = Duration::from_secs(3);
 struct Wanted {
     bridges: Vec<Bridge>,
     own: OwnLimits,
+    queue: QueueBounds,
 }
 
 /// The way to the bridges.
@@ -83,7 +87,9 @@ impl Bridges {
             }
         }
         if let Some(thread) = &*thread {
-            let _ = thread.send(Wanted { bridges: config.bridges.clone(), own: OwnLimits::of(config) });
+            let queue = self.parts.queue_bounds(config);
+            let _ =
+                thread.send(Wanted { bridges: config.bridges.clone(), own: OwnLimits::of(config), queue });
         }
     }
 
@@ -109,6 +115,7 @@ fn start(parts: BridgeParts) -> io::Result<UnboundedSender<Wanted>> {
         scheduling::yield_to_traffic();
         let tasks = LocalSet::new();
         tasks.spawn_local(answers);
+        tasks.spawn_local(figures::look_again_and_again(parts.observer.clone()));
         tasks.block_on(&runtime, run(parts, wanted));
         // A name server that does not answer must not hold up the end of the broker.
         runtime.shutdown_background();
@@ -145,6 +152,9 @@ async fn run(parts: BridgeParts, mut wanted: UnboundedReceiver<Wanted>) {
         for bridge in new.bridges {
             let name = bridge.label().to_owned();
             running.entry(name).or_insert_with(|| begin(&parts, bridge, new.own));
+        }
+        for report in parts.observer.bridges().reports() {
+            report.change(|facts| facts.queue = new.queue);
         }
     }
     let tasks = running.into_values().map(|running| {

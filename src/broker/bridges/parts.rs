@@ -1,5 +1,6 @@
 //! What the broker gives its bridges.
 
+use super::status::QueueBounds;
 use crate::broker::connect_limits::LiveLimits;
 use crate::broker::message::Adopt;
 use crate::broker::observer::Observer;
@@ -35,4 +36,16 @@ pub(in crate::broker) struct BridgeParts {
     pub(in crate::broker) observer: Observer,
     /// The bounds of new connections.
     pub(in crate::broker) limits: Arc<LiveLimits>,
+}
+
+impl BridgeParts {
+    /// Returns the bounds of the queue of each bridge. Every session of a bridge outlives its
+    /// connections, so the store has it if there is one.
+    pub(super) fn queue_bounds(&self, config: &Config) -> QueueBounds {
+        let (messages, bytes) = match self.observer.store() {
+            Some(_) => (config.store.queue_messages, config.store.queue_bytes),
+            None => (config.limits.queue_messages, config.limits.queue_bytes),
+        };
+        QueueBounds { messages: messages as usize, bytes: bytes.as_usize() }
+    }
 }

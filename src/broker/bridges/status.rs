@@ -1,8 +1,12 @@
 //! The state of the bridges, for operators.
 
+use crate::bridge::CLIENT_ID_PREFIX;
 use crate::bridge::link::LinkCounts;
 use crate::bridge::{self, BridgeState, ConnectOrder};
 use crate::mqtt::packet::ProtocolVersion;
+use crate::operators::query::SessionSummary;
+use crate::session::drops::Counts;
+use crate::session::outbound::stall::Stall;
 use crate::time::Instant;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
@@ -34,14 +38,59 @@ pub struct BridgeFacts {
     pub refused_filters: Vec<String>,
     /// Messages that the other broker has not acknowledged.
     pub unacknowledged: usize,
+    /// The bounds of the session's queue.
+    pub queue: QueueBounds,
     /// The messages since the bridge began.
     pub counts: LinkCounts,
+    /// The messages of the last seconds.
+    pub rates: BridgeRates,
+    /// The messages of the session that were dropped since the bridge began. They are counted
+    /// within 10 s. One that the link drops is a negative acknowledgement here.
+    pub drops: Counts,
+    /// The session as it was a moment ago; `None` if there is none yet.
+    pub session: Option<SessionFigures>,
+}
+
+/// The bounds of a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueBounds {
+    /// Messages.
+    pub messages: usize,
+    /// Bytes.
+    pub bytes: usize,
+}
+
+/// The messages of a bridge per second, as the mean of the time between two looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BridgeRates {
+    /// To the other broker.
+    pub sent: f64,
+    /// From the other broker.
+    pub received: f64,
+}
+
+/// The session of a bridge at one moment.
+#[derive(Clone, Debug)]
+pub struct SessionFigures {
+    /// The session.
+    pub row: SessionSummary,
+    /// The oldest unacknowledged message with its diagnosed cause; `None` if all is acknowledged,
+    /// and while the bridge is not connected.
+    pub stall: Option<Stall>,
 }
 
 impl BridgeFacts {
     /// Returns the client identifier of the session.
     pub fn client_id(&self) -> String {
         bridge::client_id(&self.name)
+    }
+
+    /// Returns the part of the queue's bounds that is used: 1 for a full queue.
+    #[expect(clippy::cast_precision_loss, reason = "people and alerts need three digits")]
+    pub fn queue_used(&self) -> f64 {
+        let Some(SessionFigures { row, .. }) = &self.session else { return 0.0 };
+        let used = |used: usize, most: usize| used as f64 / most.max(1) as f64;
+        used(row.queued, self.queue.messages).max(used(row.queued_bytes, self.queue.bytes))
     }
 }
 
@@ -69,7 +118,11 @@ impl BridgeReport {
             sessions_lost: 0,
             refused_filters: Vec::new(),
             unacknowledged: 0,
+            queue: QueueBounds::default(),
             counts: LinkCounts::default(),
+            rates: BridgeRates::default(),
+            drops: Counts::default(),
+            session: None,
         };
         BridgeReport {
             facts: Mutex::new(facts),
@@ -132,6 +185,23 @@ impl BridgeDirectory {
             report.order.send_replace(order);
             true
         })
+    }
+
+    /// Returns the reports of all bridges.
+    pub(super) fn reports(&self) -> Vec<Arc<BridgeReport>> {
+        lock(&self.0).clone()
+    }
+
+    /// Counts dropped messages of a client, if the client is a bridge.
+    pub(in crate::broker) fn count_drops(&self, client_id: &str, drops: &Counts) {
+        let Some(name) = client_id.strip_prefix(CLIENT_ID_PREFIX) else { return };
+        for report in self.reports() {
+            report.change(|facts| {
+                if *facts.name == *name {
+                    facts.drops.merge(drops);
+                }
+            });
+        }
     }
 
     /// Returns the report of a bridge, a new one if there is none. A changed bridge goes on with

@@ -24,7 +24,7 @@ use super::rate_limit::EventRates;
 use super::statistics::BrokerStatistics;
 use crate::broker::connection::PeerAddress;
 use crate::clock;
-use crate::events::client_events::ClientEvent;
+use crate::events::client_events::{ClientEvent, Occurrence};
 use crate::mqtt::topic::escape_level;
 use crate::session::trace_steps::TraceSteps;
 use crate::shard::turn::io::EventMessages;
@@ -68,6 +68,9 @@ impl EventListeners {
         tick_late: Duration,
     ) -> EventMessages {
         self.log.write(now, event, address);
+        if let (Some(client_id), Occurrence::Dropped(counts)) = (&event.client_id, &event.occurrence) {
+            self.statistics.bridges.count_drops(client_id, counts);
+        }
         moments::offer(&self.statistics.moments, clock::unix_millis, event);
         let published = self.topics.as_mut().and_then(|topics| {
             let scene = Scene { unix_ms: clock::unix_millis(), address, tick_late };

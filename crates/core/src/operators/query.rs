@@ -60,6 +60,14 @@ pub enum Query {
         /// The part of the order.
         range: Box<RankRange>,
     },
+    /// The sessions of these clients, from a place in the list on. A client without a session in
+    /// this shard is left out.
+    NamedSessions {
+        /// The client identifiers.
+        clients: Vec<Box<str>>,
+        /// The first place in the list; 0 at the beginning.
+        from: u32,
+    },
     /// The session of a client, with its first messages and filters.
     Session {
         /// The session.
@@ -176,7 +184,7 @@ impl SessionName {
 /// next question goes on.
 #[derive(Clone, Debug)]
 pub enum QueryAnswer {
-    /// Sessions, and the slot with which the next question begins.
+    /// Sessions, and the slot, or the place in the list, with which the next question begins.
     Sessions(Part<SessionSummary, u32>),
     /// Sessions with their places in an order.
     RankedSessions(Box<RankedSessions>),
@@ -267,6 +275,9 @@ impl Query {
             Query::Letter(place) => QueryAnswer::Letter(question.shard.letters().find(*place).cloned()),
             Query::Sessions { from, most, filter } => {
                 QueryAnswer::Sessions(session_rows::sessions(question, *from, *most, filter))
+            }
+            Query::NamedSessions { clients, from } => {
+                QueryAnswer::Sessions(session_rows::named(question, clients, *from))
             }
             Query::RankedSessions { from, filter, range } => {
                 let ranked = session_order::ranked(question, *from, filter, range);

@@ -287,6 +287,27 @@ pub(super) fn sessions(
     rows.part(None)
 }
 
+/// Returns the sessions of these clients, from a place in the list on.
+pub(super) fn named(
+    question: &mut Question<'_>,
+    clients: &[Box<str>],
+    from: u32,
+) -> Part<SessionSummary, u32> {
+    let (now, shard, budget) = (question.now, question.shard, &mut *question.budget);
+    let mut rows = Rows::new(clients.len());
+    for (place, client_id) in (from..).zip(clients.iter().skip(from as usize)) {
+        if rows.is_full(budget) {
+            return rows.part(Some(place));
+        }
+        budget.spend(1);
+        let found = shard.find(client_id).and_then(|id| Some((id, shard.session(id)?)));
+        if let Some(found) = found {
+            rows.push(row_within(now, found, shard, budget), client_id.len());
+        }
+    }
+    rows.part(None)
+}
+
 /// Returns the steps of a pass over the messages in flight of a session.
 pub(super) fn window_steps(entry: &SessionEntry) -> usize {
     entry.session.sender.window.len() / WINDOW
