@@ -160,7 +160,7 @@ fn session(put: &mut String, waiting: &LongestWait, diagnosis: Diagnosis, now: I
     }
     write!(put, ", for {}{}, sent {transmissions}x", age.over(), seconds(age.least))?;
     if diagnosis == Diagnosis::Done {
-        write!(put, "; {}: {}", cause.holder(), cause.detail())?;
+        write!(put, "; {}: {}", cause.holder(), waiting.stall.detail())?;
         if view.unsent > 0 {
             write!(put, " ({} bytes unsent)", view.unsent)?;
         }

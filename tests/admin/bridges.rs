@@ -3,13 +3,14 @@
 use crate::api::{Administered, json_of};
 use crate::pages::{get, log_in};
 use crate::support::until;
-use serde_json::Value;
-use std::net::SocketAddr;
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
 
 /// A broker with a bridge "cloud" to another address.
 struct Near {
     broker: Administered,
-    _file: tempfile::NamedTempFile,
+    file: tempfile::NamedTempFile,
 }
 
 impl Near {
@@ -22,7 +23,7 @@ impl Near {
         );
         std::fs::write(file.path(), text).expect("a file");
         let path = file.path().to_str().expect("text");
-        Near { broker: Administered::start_with(&["--config", path]), _file: file }
+        Near { broker: Administered::start_with(&["--config", path]), file }
     }
 
     /// Returns the bridge, as the API has it.
@@ -83,7 +84,7 @@ fn a_broker_without_bridges_says_how_to_set_one() {
 fn a_full_queue_of_a_bridge_has_its_drops_by_cause() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
     let near = Near::start(nobody, "");
-    let file = near._file.path();
+    let file = near.file.path();
     let text = std::fs::read_to_string(file).expect("a file");
     std::fs::write(file, format!("{text}[store]\nqueue_messages = 2\n")).expect("a file");
     assert_eq!(near.broker.ctl(&["reload"]).0, Some(0));
@@ -94,4 +95,127 @@ fn a_full_queue_of_a_bridge_has_its_drops_by_cause() {
     });
     let (_, text) = near.broker.ctl(&["bridges"]);
     assert!(text.contains("dropped: "), "{text}");
+}
+
+/// Another broker that accepts the bridge and its filter, and never acknowledges.
+struct DeafBroker {
+    address: SocketAddr,
+}
+
+impl DeafBroker {
+    /// Starts a broker that reads all that comes, or nothing behind SUBSCRIBE.
+    fn start(reading: Reading) -> DeafBroker {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        // Of what nobody reads, the kernel takes a little.
+        rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4 << 10).expect("a size");
+        let address = listener.local_addr().expect("an address");
+        std::thread::spawn(move || {
+            let mut open = Vec::new();
+            while let Ok((mut stream, _)) = listener.accept() {
+                let mut scratch = [0; 1_024];
+                let _ = stream.read(&mut scratch);
+                // CONNACK, and the SUBACK of one filter.
+                let _ = stream.write_all(&[0x20, 3, 0, 0, 0, 0x90, 4, 0xFF, 0xFF, 0, 1]);
+                if reading == Reading::All {
+                    let mut stream = stream.try_clone().expect("a descriptor");
+                    std::thread::spawn(move || while matches!(stream.read(&mut scratch), Ok(1..)) {});
+                }
+                open.push(stream);
+            }
+        });
+        DeafBroker { address }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    All,
+    Nothing,
+}
+
+#[test]
+fn a_broker_that_has_messages_and_does_not_acknowledge_is_named_as_their_holder() {
+    let far = DeafBroker::start(Reading::All);
+    let near = Near::start(far.address, "");
+    near.await_bridge("a connection", |bridge| bridge["state"] == "established");
+    near.broker.publish("sensors/1", &["on"], 1);
+    let held = near.await_bridge("the holder", |bridge| bridge["oldest_unacknowledged"].is_object());
+    let oldest = &held["oldest_unacknowledged"];
+    assert_eq!(
+        (&oldest["cause"], &oldest["detail"]),
+        (&"application".into(), &"the other broker's host has it".into())
+    );
+    for command in
+        [&["where", "--topic", "sensors/1"][..], &["client", "$bridge/cloud"], &["inflight", "$bridge/cloud"]]
+    {
+        let (_, text) = near.broker.ctl(command);
+        assert!(text.contains("the other broker's host has it"), "{command:?}: {text}");
+    }
+}
+
+#[test]
+fn a_broker_that_reads_nothing_does_not_have_what_the_bridge_holds_for_it() {
+    let far = DeafBroker::start(Reading::Nothing);
+    let near = Near::start(far.address, "");
+    near.await_bridge("a connection", |bridge| bridge["state"] == "established");
+    // More than the bridge and both kernels hold.
+    let large = "x".repeat(200 << 10);
+    near.broker.publish("sensors/1", &vec![large.as_str(); 60], 1);
+    let held = near.await_bridge("the holder", |bridge| bridge["oldest_unacknowledged"].is_object());
+    let oldest = &held["oldest_unacknowledged"];
+    assert_eq!(
+        (&oldest["cause"], &oldest["detail"]),
+        (&"network".into(), &"the other broker's host takes no more bytes".into()),
+        "{held:#}"
+    );
+    assert!(oldest["unsent_bytes"].as_u64() > Some(100 << 10), "{held:#}");
+    let (_, text) = near.broker.ctl(&["where", "--receiver", "$bridge/cloud"]);
+    assert!(text.contains("the other broker's host takes no more bytes"), "{text}");
+    assert!(!text.contains("host has it") && !text.contains("client's host"), "{text}");
+}
+
+#[test]
+fn where_says_why_a_bridge_does_not_send_and_that_the_other_broker_has_acknowledged() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
+    let near = Near::start(nobody, "max_backoff = \"1h\"\n");
+    near.await_bridge("the end of an attempt", |bridge| bridge["state"] == "waiting");
+    near.broker.publish("sensors/1", &["1"], 1);
+    let (_, text) = near.broker.ctl(&["where", "--topic", "sensors/1"]);
+    for part in [
+        "$bridge/cloud (sensors/#, QoS 1)  receiver_away: Until the bridge is connected: its last attempt at mqtt://127.0.0.1:9 ended ",
+        "ago: cannot connect: Connection refused (os error 111). Next attempt in ",
+        "; its session ends in 6 d 23 h, and the message is dropped then.",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let (_, text) = near.broker.ctl(&["queue", "$bridge/cloud"]);
+    assert!(text.contains("Next attempt in"), "{text}");
+    let far = Administered::start();
+    let near = Near::start(far.mqtt, "");
+    near.await_bridge("a connection", |bridge| bridge["state"] == "established");
+    let whereabouts = |until_then: &str| {
+        until(until_then, || {
+            let (_, text) = near.broker.ctl(&["where", "--topic", "sensors/1"]);
+            text.contains(until_then).then_some(text)
+        })
+    };
+    whereabouts("nothing waits for it. The other broker has acknowledged nothing yet.");
+    near.broker.trace(&json!({ "topics": ["sensors/#"], "for": "5m" }));
+    near.broker.publish("sensors/1", &["1"], 1);
+    whereabouts("nothing waits for it. The other broker acknowledged all that it was sent, the last ");
+    let text = whereabouts("Trace 1, its last step on sensors/1: acknowledged by the other broker, ");
+    assert!(text.contains(" ago, at 20") && text.contains(" UTC"), "{text}");
+}
+
+#[test]
+fn what_waits_for_a_bridge_that_the_configuration_has_no_more_says_so() {
+    let near = Near::start(SocketAddr::from(([127, 0, 0, 1], 9)), "");
+    near.await_bridge("the end of an attempt", |bridge| bridge["state"] == "waiting");
+    near.broker.publish("sensors/1", &["1"], 1);
+    std::fs::write(near.file.path(), "").expect("a file");
+    assert_eq!(near.broker.ctl(&["reload"]).0, Some(0));
+    until("the end of the bridge", || {
+        let (_, text) = near.broker.ctl(&["where", "--topic", "sensors/1"]);
+        text.contains("Until the configuration has this bridge again; its session ends in").then_some(())
+    });
 }

@@ -12,6 +12,7 @@ use crate::admin::operator::Operator;
 use crate::admin::queries::sessions::find;
 use crate::admin::queries::target::{ClientTarget, OneParameters};
 use crate::admin::queries::unfinished::{FoundPage, message_id, unfinished};
+use crate::admin::queries::waiting_receiver::WaitingReceiver;
 use crate::admin::rows::client::{ClientRow, OwnSubscriptionRow};
 use crate::admin::rows::refused::RefusedRow;
 use crate::admin::segment::segment;
@@ -93,8 +94,10 @@ async fn client_page(visit: &Visit, target: &ClientTarget) -> Result<ClientPage,
     let client = ClientRow::of(state, target.shard(observer), row, socket.as_ref());
     let stall = socket.as_ref().and_then(|socket| socket.stall);
     let (FoundPage { page: in_flight, .. }, FoundPage { page: queue, store_error }) = (in_flight, queue);
+    let receiver = WaitingReceiver::of(observer, &row.client_id);
     let rows = |page: &UnfinishedPage| -> Vec<MessageView> {
-        page.rows.iter().map(|row| MessageView::of(row, message_id(state, page.session, row))).collect()
+        let view = |row| MessageView::of(row, message_id(state, page.session, row), &receiver);
+        page.rows.iter().map(view).collect()
     };
     Ok(ClientPage {
         // An action comes by another path, which has no page to go back to.

@@ -1,6 +1,7 @@
 //! The texts that the pages show of a session and its messages.
 
 use crate::admin::listing::ListedRow;
+use crate::admin::queries::waiting_receiver::WaitingReceiver;
 use crate::admin::queries::waits::ends_with;
 use crate::admin::rows::client::{ClientRow, StallRow};
 use crate::admin::segment::segment;
@@ -77,7 +78,11 @@ impl ClientView {
 }
 
 impl MessageView {
-    pub(super) fn of(row: &UnfinishedMessage, mid: Option<String>) -> MessageView {
+    pub(super) fn of(
+        row: &UnfinishedMessage,
+        mid: Option<String>,
+        receiver: &WaitingReceiver,
+    ) -> MessageView {
         let message = row.message.as_ref();
         let without = if row.packet_id.is_some() { "(PUBREL)" } else { "(in the store)" };
         MessageView {
@@ -94,7 +99,7 @@ impl MessageView {
             },
             sent: format!("{}x", row.transmissions),
             reason: row.wait.name(),
-            ends_with: ends_with(&row.wait),
+            ends_with: ends_with(&row.wait, receiver),
         }
     }
 }
@@ -106,7 +111,7 @@ pub(super) fn view_of(state: &AdminState, row: &ListedRow) -> ClientView {
 /// Returns the holder of the oldest message, and the time, as one sentence.
 pub(super) fn sentence(stall: &Stall) -> String {
     let Stall { packet_id, age, transmissions, cause, .. } = stall;
-    let (id, detail) = (packet_id.get(), cause.detail());
+    let (id, detail) = (packet_id.get(), stall.detail());
     format!(
         "Packet {id} has been unacknowledged for {age}, sent {transmissions}x: {detail} ({}).",
         cause.holder()

@@ -15,5 +15,6 @@ pub(super) mod stuck;
 pub(super) mod target;
 pub(super) mod unfinished;
 mod verdicts;
+pub(super) mod waiting_receiver;
 pub(super) mod waits;
 pub(super) mod whereabouts;

@@ -2,6 +2,7 @@
 //! messages.
 
 use super::delayed::DelayedRow;
+use super::waiting_receiver::WaitingReceiver;
 use super::waits::{ends_with, until};
 use super::whereabouts::FoundPlaces;
 use crate::admin::names::letter_name;
@@ -15,7 +16,6 @@ use crate::operators::receivers::MatchedSession;
 use crate::operators::wanted::Wanted;
 use crate::operators::whereabouts::FoundMessage;
 use crate::persistence::letter::StoredLetter;
-use crate::session::trace_steps::StepKind;
 use crate::time::Instant;
 use crate::time::duration::{long, seconds};
 use std::borrow::Cow;
@@ -111,7 +111,10 @@ impl<'a> FoundReceivers<'a> {
 pub(super) fn verdicts(wanted: &Wanted, found: &FoundPlaces) -> Vec<String> {
     let (now, unix_ms) = (clock::now(), clock::unix_millis());
     let all = FoundReceivers::gather(wanted, found);
-    let verdict = |name: &&str| all.by_name.get(*name)?.verdict(name, (now, unix_ms), found.is_complete);
+    let verdict = |name: &&str| {
+        let receiver = WaitingReceiver::among(&found.bridges, name);
+        all.by_name.get(*name)?.verdict((name, &receiver), (now, unix_ms), found.is_complete)
+    };
     let subscribed = found.receivers.sessions().len();
     let mut out: Vec<String> = all.names.iter().take(subscribed).filter_map(verdict).collect();
     for (filter, members) in &found.receivers.groups {
@@ -203,17 +206,22 @@ impl OfReceiver<'_> {
     }
 
     /// Returns the known facts as one line; `None` without facts.
-    fn verdict(&self, name: &str, (now, unix_ms): (Instant, u64), is_complete: bool) -> Option<String> {
+    fn verdict(
+        &self,
+        (name, receiver): (&str, &WaitingReceiver),
+        (now, unix_ms): (Instant, u64),
+        is_complete: bool,
+    ) -> Option<String> {
         let mut parts = Vec::new();
         let (stored, unseen) = self.in_store.map_or((0, 0), |found| (found.unlisted, found.unseen));
         let unlisted = self.unlisted + stored;
         let denied = self.session.and_then(|session| session.denied.as_deref());
         parts.extend(denied.map(|why| format!("may not read the topic: {why}.")));
         match (&*self.waiting, self.in_store) {
-            ([first, others @ ..], _) => parts.push(waits(first, others, unlisted)),
+            ([first, others @ ..], _) => parts.push(waits(first, others, unlisted, receiver)),
             ([], None) if unlisted > 0 => parts.push(format!("{unlisted} wait.")),
             ([], Some(found)) if unlisted > 0 => {
-                let (reason, until) = (found.wait.name(), ends_with(&found.wait));
+                let (reason, until) = (found.wait.name(), ends_with(&found.wait, receiver));
                 parts.push(format!("{reason}: {unlisted} wait. Until {until}."));
             }
             ([], _) if unseen > 0 => {}
@@ -222,6 +230,7 @@ impl OfReceiver<'_> {
             }
             ([], _) if self.session.is_some() && self.letters.is_empty() && denied.is_none() => {
                 parts.push("nothing waits for it.".to_owned());
+                parts.extend(receiver.has_all(now));
             }
             ([], _) => {}
         }
@@ -235,7 +244,7 @@ impl OfReceiver<'_> {
             let drops = if count == 1 { "drop" } else { "drops" };
             format!("{count} {drops} without a known topic, the last: {cause}, {} ago.", long(ago))
         }));
-        parts.extend(self.traced.map(|fate| traced(fate, now)));
+        parts.extend(self.traced.map(|fate| traced(fate, now, receiver)));
         let head = match self.session {
             Some(session) => format!("{name} ({}, QoS {})", session.filters.join(", "), session.qos as u8),
             None if name.is_empty() => "no receiver".to_owned(),
@@ -247,8 +256,13 @@ impl OfReceiver<'_> {
 
 /// Returns why messages wait: the first one, and then the first of each further reason. `unlisted`
 /// further ones are not listed.
-fn waits(first: &FoundMessage, others: &[&FoundMessage], unlisted: usize) -> String {
-    let mut text = wait(first);
+fn waits(
+    first: &FoundMessage,
+    others: &[&FoundMessage],
+    unlisted: usize,
+    receiver: &WaitingReceiver,
+) -> String {
+    let mut text = wait(first, receiver);
     match others.len() + unlisted {
         0 => {}
         1 => text.push_str(" 1 more waits."),
@@ -259,13 +273,13 @@ fn waits(first: &FoundMessage, others: &[&FoundMessage], unlisted: usize) -> Str
         let reason = row.message.wait.name();
         if !told.contains(&reason) {
             told.push(reason);
-            text.push_str(&format!(" {}", wait(row)));
+            text.push_str(&format!(" {}", wait(row, receiver)));
         }
     }
     text
 }
 
-fn wait(row: &FoundMessage) -> String {
+fn wait(row: &FoundMessage, receiver: &WaitingReceiver) -> String {
     let message = &row.message;
     let packet = message.packet_id.map(|id| format!(" packet {},", id.get())).unwrap_or_default();
     let sent = match (message.transmissions, message.age) {
@@ -273,7 +287,7 @@ fn wait(row: &FoundMessage) -> String {
         (1, Some(age)) => format!(" sent once {} ago.", age.long()),
         (times, Some(age)) => format!(" sent {times} times, first {} ago.", age.long()),
     };
-    let until = ends_with(&message.wait);
+    let until = ends_with(&message.wait, receiver);
     let stop = if until.ends_with('.') { "" } else { "." };
     format!("{}:{packet}{sent} Until {until}{stop}", message.wait.name())
 }
@@ -313,14 +327,10 @@ fn refusals(found: &FoundPlaces) -> Vec<String> {
 }
 
 /// Returns the last step of a message in a trace.
-fn traced(fate: &TracedFate, now: Instant) -> String {
+fn traced(fate: &TracedFate, now: Instant, receiver: &WaitingReceiver) -> String {
     let TracedFate { trace, topic, kind, at, .. } = fate;
-    let step = match kind {
-        StepKind::Matched => "received, and nobody was subscribed".to_owned(),
-        kind => kind.name().replace('_', " "),
-    };
     let on = if topic.is_empty() { String::new() } else { format!(" on {}", shortened(topic)) };
-    format!("Trace {trace}, its last step{on}: {step}, {} ago.", long(now.since(*at)))
+    format!("Trace {trace}, its last step{on}: {}.", receiver.step(*kind, *at, now))
 }
 
 /// Returns a topic for people. The mark shows that the text is cut.

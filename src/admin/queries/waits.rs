@@ -1,8 +1,9 @@
 //! The ends of waits, for people and for programs.
 
+use super::waiting_receiver::WaitingReceiver;
 use crate::clock;
 use crate::operators::wait_reason::{SentPacket, WaitReason};
-use crate::session::outbound::stall::StallCause;
+use crate::session::outbound::stall::{FarSide, StallCause};
 use crate::time::Instant;
 use crate::time::duration::seconds;
 
@@ -12,15 +13,16 @@ pub(crate) fn until(now: Instant, then: Instant) -> Option<f64> {
 }
 
 /// Returns the event that ends a wait, for people.
-pub(crate) fn ends_with(wait: &WaitReason) -> String {
+pub(crate) fn ends_with(wait: &WaitReason, receiver: &WaitingReceiver) -> String {
     let within = |then: Instant| match then.is_never() {
         true => String::new(),
         false => format!(" in {}", seconds(then.since(clock::now()))),
     };
     match wait {
-        WaitReason::ReceiverAway(ends) if ends.is_never() => "the client returns".to_owned(),
+        WaitReason::ReceiverAway(ends) if ends.is_never() => receiver.returns(),
         WaitReason::ReceiverAway(ends) => {
-            format!("the client returns; its session ends{}, and the message is dropped then", within(*ends))
+            let (returns, ends) = (receiver.returns(), within(*ends));
+            format!("{returns}; its session ends{ends}, and the message is dropped then")
         }
         WaitReason::WindowFull(Some((packet_id, age))) => {
             let id = packet_id.get();
@@ -30,14 +32,14 @@ pub(crate) fn ends_with(wait: &WaitReason) -> String {
         WaitReason::Behind(0) => "the next turn of the broker".to_owned(),
         WaitReason::Behind(ahead) => format!("{ahead} messages before it in the queue are sent"),
         WaitReason::SocketBlocked(closes) => {
-            format!("the client reads; the connection is closed{} otherwise", within(*closes))
+            format!("{}; the connection is closed{} otherwise", receiver.reads(), within(*closes))
         }
         WaitReason::OlderFirst(older) => format!("{older} older messages are sent again"),
         WaitReason::Unacknowledged(sent) => {
-            format!("an acknowledgement; {}. {}", sent.cause.detail(), next_step(sent))
+            format!("an acknowledgement; {}. {}", sent.detail(), next_step(sent))
         }
         WaitReason::AwaitingPubcomp(sent) => {
-            format!("PUBCOMP; {}. {}", sent.cause.detail(), next_step(sent))
+            format!("PUBCOMP; {}. {}", sent.detail(), next_step(sent))
         }
         WaitReason::Committing => "the store commits".to_owned(),
         WaitReason::ReadingBack => "the store reads the message back".to_owned(),
@@ -49,7 +51,11 @@ pub(crate) fn ends_with(wait: &WaitReason) -> String {
 
 fn next_step(sent: &SentPacket) -> String {
     if sent.due.is_never() {
-        return "Nothing is done about it before the client returns.".to_owned();
+        let returns = match sent.far_side {
+            FarSide::Client => "the client returns",
+            FarSide::Broker => "the bridge connects again",
+        };
+        return format!("Nothing is done about it before {returns}.");
     }
     let due = seconds(sent.due.since(clock::now()));
     if sent.cause == StallCause::Application {

@@ -5,13 +5,14 @@ use crate::admin::access::Caller;
 use crate::admin::payloads::{PayloadPermit, PayloadView, limit_of};
 use crate::admin::queries::target::ClientTarget;
 use crate::admin::queries::unfinished::{FoundPage, message_id, unfinished};
+use crate::admin::queries::waiting_receiver::WaitingReceiver;
 use crate::admin::queries::waits::{ends_with, until};
 use crate::admin::request::{Asker, cursor_to, place_of};
 use crate::admin::rows::message::MessageRow;
 use crate::admin::state::{AdminState, State};
 use crate::clock;
 use crate::mqtt::message::Message;
-use crate::operators::query::ROWS;
+use crate::operators::query::{ROWS, SessionName};
 use crate::operators::unfinished::{PagePayloads, UnfinishedMessage, UnfinishedPart};
 use crate::operators::wait_reason::{AtDeadline, WaitKind, WaitReason};
 use crate::operators::whereabouts::FoundMessage;
@@ -88,7 +89,12 @@ async fn page(
     let from = place_of(cursor.as_deref())?;
     let payloads = if permit.is_some() { PagePayloads::Shown } else { PagePayloads::Hidden };
     let FoundPage { page, store_error } = unfinished(state, &target, (part, payloads), from, most).await?;
-    let row = |row: &UnfinishedMessage| UnfinishedRow::of(state, page.session, row);
+    let receiver = match &target.session {
+        SessionName::Client(client_id) => WaitingReceiver::of(state.running()?, client_id),
+        // The client identifier of a bridge is short.
+        SessionName::At(_) => WaitingReceiver::Client,
+    };
+    let row = |row: &UnfinishedMessage| UnfinishedRow::of(state, page.session, row, &receiver);
     let mut messages: Vec<UnfinishedRow> = page.rows.iter().map(row).collect();
     if let Some(permit) = &permit {
         show_payloads(permit, &target.shown, &page.rows, &mut messages);
@@ -144,7 +150,12 @@ pub(crate) struct UnfinishedRow {
 }
 
 impl UnfinishedRow {
-    fn of(state: &AdminState, session: SessionId, row: &UnfinishedMessage) -> UnfinishedRow {
+    fn of(
+        state: &AdminState,
+        session: SessionId,
+        row: &UnfinishedMessage,
+        receiver: &WaitingReceiver,
+    ) -> UnfinishedRow {
         UnfinishedRow {
             mid: message_id(state, session, row),
             packet_id: row.packet_id.map(|id| id.get()),
@@ -153,14 +164,18 @@ impl UnfinishedRow {
             sent_before_start: row.age.is_some_and(|age| age.is_over),
             queued_for: row.queued_for.map(|age| age.as_secs_f64()),
             message: row.message.as_ref().map(MessageRow::of),
-            wait: Wait::of(&row.wait),
+            wait: Wait::of(&row.wait, receiver),
             receiver: None,
             payload: None,
         }
     }
 
-    pub(super) fn of_receiver(state: &AdminState, found: &FoundMessage) -> UnfinishedRow {
-        let row = UnfinishedRow::of(state, found.session, &found.message);
+    pub(super) fn of_receiver(
+        state: &AdminState,
+        found: &FoundMessage,
+        receiver: &WaitingReceiver,
+    ) -> UnfinishedRow {
+        let row = UnfinishedRow::of(state, found.session, &found.message, receiver);
         UnfinishedRow { receiver: Some(found.receiver.to_string()), ..row }
     }
 }
@@ -227,9 +242,9 @@ impl Wait {
     }
 
     /// Returns a wait: its word, its facts, and when it ends.
-    pub(super) fn of(wait: &WaitReason) -> Wait {
+    pub(super) fn of(wait: &WaitReason, receiver: &WaitingReceiver) -> Wait {
         let now = clock::now();
-        let body = Wait { ends_with: Some(ends_with(wait)), ..Wait::of_kind(wait.kind()) };
+        let body = Wait { ends_with: Some(ends_with(wait, receiver)), ..Wait::of_kind(wait.kind()) };
         match wait {
             WaitReason::ReceiverAway(ends) => Wait { session_ends_in: until(now, *ends), ..body },
             WaitReason::WindowFull(oldest) => Wait {
@@ -245,7 +260,7 @@ impl Wait {
             WaitReason::Held(until_then) => Wait { refused_in: until(now, *until_then), ..body },
             WaitReason::Unacknowledged(sent) | WaitReason::AwaitingPubcomp(sent) => Wait {
                 cause: Some(sent.cause.holder()),
-                detail: Some(sent.cause.detail().into()),
+                detail: Some(sent.detail().into()),
                 then: (!sent.due.is_never()).then_some(sent.then),
                 then_in: until(now, sent.due),
                 ..body

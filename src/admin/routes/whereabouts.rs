@@ -4,6 +4,7 @@ use super::dead_letters::LetterRow;
 use super::json_answer::JsonAnswer;
 use super::messages::{UnfinishedRow, Wait};
 use crate::admin::queries::delayed::DelayedRow;
+use crate::admin::queries::waiting_receiver::WaitingReceiver;
 use crate::admin::queries::waits::until;
 use crate::admin::queries::whereabouts::{FoundPlaces, RetainedSummary, wanted, whereabouts};
 use crate::admin::rows::message::MessageRow;
@@ -16,6 +17,7 @@ use crate::operators::message_search::InStoreFound;
 use crate::operators::query::ROWS;
 use crate::operators::receivers::MatchedSession;
 use crate::operators::wait_reason::WaitKind;
+use crate::operators::whereabouts::FoundMessage;
 use crate::routing::shared_group::Presence;
 use crate::session::drops::DropReason;
 use crate::session::trace_steps::StepKind;
@@ -135,13 +137,16 @@ pub(crate) struct PublisherWait {
 impl Whereabouts {
     fn of(state: &AdminState, found: FoundPlaces) -> Whereabouts {
         let now = clock::now();
+        let bridges = &found.bridges;
+        let receiver = |client_id: &str| WaitingReceiver::among(bridges, client_id);
+        let message = |row: &FoundMessage| UnfinishedRow::of_receiver(state, row, &receiver(&row.receiver));
         let has_some = |found: &&InStoreFound| found.found > 0 || found.unseen > 0;
         let in_store = |found: &InStoreFound| InStoreRow {
             receiver: found.receiver.to_string(),
             messages: found.messages,
             found: found.found,
             not_looked_at: found.unseen,
-            wait: Wait::of(&found.wait),
+            wait: Wait::of(&found.wait, &receiver(&found.receiver)),
         };
         let delayed = |row: &DelayedRow| {
             let due = row.place.due;
@@ -164,7 +169,7 @@ impl Whereabouts {
             not_listed: found.unlisted.values().sum::<usize>()
                 + found.unlisted_of_others
                 + found.in_store.iter().map(|one| one.unlisted).sum::<usize>(),
-            messages: found.messages.iter().map(|row| UnfinishedRow::of_receiver(state, row)).collect(),
+            messages: found.messages.iter().map(message).collect(),
             in_store: found.in_store.iter().filter(has_some).take(ROWS).map(in_store).collect(),
             not_looked_at: found.unseen,
             store_error: found.store_error,

@@ -194,7 +194,7 @@ impl StallRow {
             sent_before_start: stall.age.is_over,
             transmissions: stall.transmissions,
             cause: diagnosed.then(|| stall.cause.holder()),
-            detail: diagnosed.then(|| stall.cause.detail().into()),
+            detail: diagnosed.then(|| stall.detail().into()),
             unsent_bytes: diagnosed.then_some(stall.view.unsent),
         }
     }

@@ -1,6 +1,6 @@
 //! One attempt of a bridge: from the address to the end of the connection.
 
-use super::dial::{self, DialError, Secrets, Stream};
+use super::dial::{self, DialError, Dialled, Secrets, Stream};
 use super::parts::OwnLimits;
 use super::pump::Pump;
 use super::session::{SessionHere, stale};
@@ -21,7 +21,6 @@ use crate::net::tls::client::is_about_certificate;
 use crate::operators::bridge_command::SessionThere;
 use bytes::{Buf, BytesMut};
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
@@ -89,6 +88,11 @@ impl AttemptEnd {
         matches!(self, AttemptEnd::Ordered | AttemptEnd::Link(LinkEnd::Idle))
     }
 
+    /// Returns true if another version may be accepted after this end.
+    pub(super) fn may_speak_less(&self, version: ProtocolVersion) -> bool {
+        version.is_v5() && self.is_about_version()
+    }
+
     fn is_about_version(&self) -> bool {
         match self {
             AttemptEnd::Refused(refused) => refused.is_about_version(),
@@ -100,14 +104,13 @@ impl AttemptEnd {
 }
 
 /// A connection that the other broker has accepted.
-struct Accepted {
-    stream: Box<dyn Stream>,
-    peer: SocketAddr,
-    terms: TermsThere,
+pub(super) struct Accepted {
+    pub(super) dialled: Dialled,
+    pub(super) terms: TermsThere,
     /// The other broker in the paths of messages, if it tells its name.
     there: Option<BrokerPath>,
     /// What came behind CONNACK.
-    rest: BytesMut,
+    pub(super) rest: BytesMut,
 }
 
 /// What the attempts of a bridge share.
@@ -143,11 +146,6 @@ impl Attempt<'_> {
         }
     }
 
-    /// Returns true if another version may be accepted after this end.
-    pub(super) fn may_speak_less(&self, end: &AttemptEnd, version: ProtocolVersion) -> bool {
-        version.is_v5() && end.is_about_version()
-    }
-
     /// Connects, and waits for CONNACK.
     async fn connect(
         &self,
@@ -169,8 +167,8 @@ impl Attempt<'_> {
             let begins_anew = is_fresh && self.rules.highest_qos_out() == QoS::ExactlyOnce;
             if begins_anew && !version.is_v5() && !self.bridge.is_clean() {
                 // In 3.1.1 a clean session ends with its connection, so it takes one of its own.
-                let Accepted { mut stream, .. } = self.hello(address, version, true, &secrets).await?;
-                say_goodbye(&mut stream, version).await?;
+                let Accepted { mut dialled, .. } = self.hello(address, version, true, &secrets).await?;
+                say_goodbye(&mut dialled.stream, version).await?;
             }
             let clean = self.bridge.is_clean() || begins_anew && version.is_v5();
             self.hello(address, version, clean, &secrets).await
@@ -187,12 +185,11 @@ impl Attempt<'_> {
         secrets: &Secrets,
     ) -> Result<Accepted, AttemptEnd> {
         let patience = self.bridge.patience();
-        let (mut stream, peer) = dial::connect(self.bridge, address, secrets, patience).await?;
+        let dialled = dial::connect(self.bridge, address, secrets, patience).await?;
         self.report.enter(clock::now(), BridgeState::AwaitingConnack);
         let client_id = self.bridge.client_id_there();
         let notification_topic = self.bridge.notifications();
-        let mut out = Vec::new();
-        Hello {
+        let hello = Hello {
             version,
             client_id: &client_id,
             clean_start,
@@ -201,22 +198,18 @@ impl Attempt<'_> {
             receive_maximum: self.own.receive_maximum,
             packet_size: before_renaming(self.own.packet_size, self.rules.growth_in() + PATH).max(1_024),
             user: self.bridge.user.as_deref(),
-            password: secrets.password.as_ref().map(|password| password.as_slice()),
+            password: secrets.password(),
             bridge_bit: self.bridge.bridge_bit.unwrap_or(false),
             name: self.session.name.as_ref().map(BrokerPath::name),
             notification_topic: notification_topic.as_deref(),
-        }
-        .put(&mut out)?;
-        stream.write_all(&out).await.map_err(AttemptEnd::There)?;
-        stream.flush().await.map_err(AttemptEnd::There)?;
-        let mut rest = BytesMut::new();
-        let (terms, there) = read_connack(&mut stream, version, &mut rest).await?;
-        Ok(Accepted { stream, peer, terms, there, rest })
+        };
+        greet(dialled, hello).await
     }
 
     /// Connects the session here with an accepted connection.
     async fn begin(&self, accepted: Accepted, version: ProtocolVersion) -> Result<Pump, AttemptEnd> {
-        let Accepted { stream, peer, terms, there, rest } = accepted;
+        let Accepted { dialled, terms, there, rest } = accepted;
+        let peer = dialled.peer;
         let lost = if terms.session_present { SessionThere::Kept } else { SessionThere::Lost };
         let session = self.session.prepare(lost).await?;
         if !terms.session_present && !self.bridge.is_clean() && session.in_flight + session.forgotten > 0 {
@@ -246,10 +239,21 @@ impl Attempt<'_> {
         if self.bridge.connect_when() == ConnectWhen::OnDemand {
             link.end_when_idle(self.bridge.idle_patience());
         }
-        let here = self.session.open(Some(peer), version)?;
+        let here = self.session.open(Some(&dialled), version)?;
         info!(event = "bridge.accepted", bridge = self.bridge.label(), address = %peer, version = version.name(), session_present = terms.session_present, "the other broker accepts the bridge");
-        Ok(Pump::new(stream, here, link, rest, out, Arc::clone(self.report)))
+        Ok(Pump::new(dialled, here, link, rest, out, Arc::clone(self.report)))
     }
+}
+
+/// Sends CONNECT, and waits for CONNACK.
+pub(super) async fn greet(mut dialled: Dialled, hello: Hello<'_>) -> Result<Accepted, AttemptEnd> {
+    let (mut out, stream) = (Vec::new(), &mut dialled.stream);
+    hello.put(&mut out)?;
+    stream.write_all(&out).await.map_err(AttemptEnd::There)?;
+    stream.flush().await.map_err(AttemptEnd::There)?;
+    let mut rest = BytesMut::new();
+    let (terms, there) = read_connack(stream, hello.version, &mut rest).await?;
+    Ok(Accepted { dialled, terms, there, rest })
 }
 
 /// Reads CONNACK. `rest` gets what comes behind it.
@@ -283,7 +287,7 @@ async fn read_connack(
 }
 
 /// Ends a connection that only was to end a session.
-async fn say_goodbye(stream: &mut Box<dyn Stream>, version: ProtocolVersion) -> Result<(), AttemptEnd> {
+pub(super) async fn say_goodbye(stream: &mut Box<dyn Stream>, version: ProtocolVersion) -> Result<(), AttemptEnd> {
     let mut out = Vec::new();
     encode(&Packet::Disconnect(Disconnect::new(ReasonCode::NORMAL_DISCONNECTION)), version, &mut out)?;
     stream.write_all(&out).await.map_err(AttemptEnd::There)?;

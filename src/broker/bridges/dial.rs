@@ -2,6 +2,7 @@
 
 use super::websocket::WebSocketStream;
 use crate::auth::file_error::FileError;
+use crate::broker::connection::{FarCodecs, FarSocket};
 use crate::config::{Bridge, BridgeAddress};
 use crate::file_thread::{FileThread, NotRead};
 use crate::framed::upgrade_to_websocket;
@@ -26,6 +27,14 @@ const PASSWORD: usize = 64 << 10;
 /// A stream to another broker, with its TLS.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+
+/// A connection to another broker.
+pub(super) struct Dialled {
+    pub(super) stream: Box<dyn Stream>,
+    pub(super) peer: SocketAddr,
+    /// The socket of the stream.
+    pub(super) far: Arc<FarSocket>,
+}
 
 /// The reason why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +68,14 @@ pub(super) struct Secrets {
     /// `None` if the address has no TLS.
     tls: Option<Arc<ClientConfig>>,
     /// `None` without a password.
-    pub(super) password: Option<Zeroizing<Vec<u8>>>,
+    password: Option<Zeroizing<Vec<u8>>>,
+}
+
+impl Secrets {
+    /// Returns the password.
+    pub(super) fn password(&self) -> Option<&[u8]> {
+        self.password.as_ref().map(|password| password.as_slice())
+    }
 }
 
 /// Reads the files that an attempt needs, on a thread of their own.
@@ -108,8 +124,13 @@ pub(super) async fn connect(
     address: &BridgeAddress,
     secrets: &Secrets,
     patience: Duration,
-) -> Result<(Box<dyn Stream>, SocketAddr), DialError> {
+) -> Result<Dialled, DialError> {
     let (socket, peer) = open_socket(address, patience).await?;
+    let codecs = match (&secrets.tls, &address.websocket_path) {
+        (None, None) => FarCodecs::None,
+        _ => FarCodecs::Some,
+    };
+    let far = Arc::new(FarSocket::new(&socket, codecs).map_err(DialError::Connect)?);
     let mut stream: Box<dyn Stream> = match secrets.tls.clone() {
         Some(config) => {
             let name = bridge.server_name.as_deref().unwrap_or(&address.host);
@@ -125,7 +146,7 @@ pub(super) async fn connect(
         upgraded.map_err(DialError::Upgrade)?;
         stream = Box::new(WebSocketStream::new(stream));
     }
-    Ok((stream, peer))
+    Ok(Dialled { stream, peer, far })
 }
 
 /// Connects to the first address of a name that accepts. Each address gets its part of the time.

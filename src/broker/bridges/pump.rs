@@ -1,12 +1,13 @@
 //! The bytes between the two sockets of a bridge.
 
 use super::attempt::AttemptEnd;
-use super::dial::Stream;
+use super::dial::{Dialled, Stream};
 use super::session::await_close;
 use super::status::BridgeReport;
 use super::task::Ending;
 use crate::bridge::link::{Link, LinkCounts, LinkNews, Output};
 use crate::bridge::{BridgeState, ConnectOrder};
+use crate::broker::connection::{FarProgress, FarSocket};
 use crate::clock;
 use bytes::{Buf, BytesMut};
 use std::io;
@@ -37,6 +38,9 @@ pub(super) struct Pump {
     out: Output,
     /// True if the stream to the other broker may hold bytes that it has taken.
     flushes: bool,
+    /// How far the bytes are, for the shard.
+    far: Arc<FarSocket>,
+    progress: FarProgress,
     report: Arc<BridgeReport>,
     /// The counts of the link as last reported.
     reported: LinkCounts,
@@ -46,14 +50,14 @@ impl Pump {
     /// Returns the pump of a link. `from_there` has what came behind CONNACK, and `out` what the
     /// link said first.
     pub(super) fn new(
-        there: Box<dyn Stream>,
+        there: Dialled,
         here: UnixStream,
         link: Link,
         from_there: BytesMut,
         out: Output,
         report: Arc<BridgeReport>,
     ) -> Pump {
-        let (read_there, write_there) = tokio::io::split(there);
+        let (read_there, write_there) = tokio::io::split(there.stream);
         Pump {
             read_there,
             write_there,
@@ -63,6 +67,8 @@ impl Pump {
             from_here: BytesMut::new(),
             out,
             flushes: false,
+            far: there.far,
+            progress: FarProgress::default(),
             report,
             reported: LinkCounts::default(),
         }
@@ -87,6 +93,7 @@ impl Pump {
         // Acknowledgements that came before the end count.
         let _ = self.handle();
         self.finish(&end).await;
+        self.far.end();
         self.tell();
         end
     }
@@ -122,6 +129,10 @@ impl Pump {
                 let written = written.map_err(AttemptEnd::There)?;
                 for_there.drain(..written);
                 self.flushes = written > 0;
+                self.progress.written += written as u64;
+                if !self.flushes {
+                    self.progress.flushed = self.progress.written;
+                }
             }
             written = write_here.write(for_here), if !for_here.is_empty() => {
                 for_here.drain(..written?);
@@ -139,6 +150,8 @@ impl Pump {
         // What comes from the other broker may let more pass.
         let used = self.link.take_from_here(now, &self.from_here, &mut self.out)?;
         self.from_here.advance(used);
+        self.progress.handled += used as u64;
+        self.far.note(FarProgress { pending: self.out.there.len(), ..self.progress });
         for buffer in [&mut self.from_there, &mut self.from_here] {
             buffer.reserve(READ);
         }
@@ -176,6 +189,9 @@ impl Pump {
         let (link, report) = (&self.link, &self.report);
         report.change(|facts| {
             facts.counts.add(&counts, &before);
+            if counts.acknowledged > before.acknowledged {
+                facts.last_acknowledged = clock::now();
+            }
             facts.unacknowledged = link.unacknowledged();
         });
         for news in news {

@@ -1,6 +1,7 @@
 //! The connection of a bridge to the shard of its session.
 
 use super::attempt::AttemptEnd;
+use super::dial::Dialled;
 use super::parts::{BridgeParts, OwnLimits};
 use crate::access::grant::SessionRules;
 use crate::bridge;
@@ -23,7 +24,6 @@ use crate::session::authentication::{Anonymous, AuthPolicy, Reach};
 use crate::session::outbound::queue::QueueBounds;
 use bytes::{Buf, BytesMut};
 use std::cell::Cell;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -173,17 +173,19 @@ impl SessionHere {
         Ok(())
     }
 
-    /// Opens a connection to the shard, and returns the bridge's end. `peer` is the address of the
-    /// other broker.
+    /// Opens a connection to the shard, and returns the bridge's end. `there` is the connection to
+    /// the other broker, whose address and socket are the client's for the shard.
     pub(super) fn open(
         &self,
-        peer: Option<SocketAddr>,
+        there: Option<&Dialled>,
         version: ProtocolVersion,
     ) -> Result<UnixStream, AttemptEnd> {
         let (ours, theirs) = UnixStream::pair()?;
-        let transport = DetachedTransport::from(OwnedFd::from(theirs.into_std()?));
-        let peer =
-            peer.map_or_else(|| PeerAddress::unix(rustix::process::getuid().as_raw()), PeerAddress::ip);
+        let pair = DetachedTransport::from(OwnedFd::from(theirs.into_std()?));
+        let (transport, peer) = match there {
+            Some(there) => (pair.passed_on_to(Arc::clone(&there.far)), PeerAddress::ip(there.peer)),
+            None => (pair, PeerAddress::unix(rustix::process::getuid().as_raw())),
+        };
         let terms = self.terms(version);
         let limit = self.parts.limits.connections();
         let statistics = self.parts.observer.statistics();

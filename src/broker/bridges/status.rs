@@ -38,6 +38,8 @@ pub struct BridgeFacts {
     pub refused_filters: Vec<String>,
     /// Messages that the other broker has not acknowledged.
     pub unacknowledged: usize,
+    /// The time of its last acknowledgement; [`Instant::NEVER`] without one.
+    pub last_acknowledged: Instant,
     /// The bounds of the session's queue.
     pub queue: QueueBounds,
     /// The messages since the bridge began.
@@ -118,6 +120,7 @@ impl BridgeReport {
             sessions_lost: 0,
             refused_filters: Vec::new(),
             unacknowledged: 0,
+            last_acknowledged: Instant::NEVER,
             queue: QueueBounds::default(),
             counts: LinkCounts::default(),
             rates: BridgeRates::default(),
@@ -187,6 +190,13 @@ impl BridgeDirectory {
         })
     }
 
+    /// Returns the facts about the bridge whose session has this client identifier, if any.
+    pub fn of_client(&self, client_id: &str) -> Option<BridgeFacts> {
+        let name = client_id.strip_prefix(CLIENT_ID_PREFIX)?;
+        let found = |facts: &mut BridgeFacts| (*facts.name == *name).then(|| facts.clone());
+        self.reports().iter().find_map(|report| report.change(found))
+    }
+
     /// Returns the reports of all bridges.
     pub(super) fn reports(&self) -> Vec<Arc<BridgeReport>> {
         lock(&self.0).clone()
@@ -195,13 +205,8 @@ impl BridgeDirectory {
     /// Counts dropped messages of a client, if the client is a bridge.
     pub(in crate::broker) fn count_drops(&self, client_id: &str, drops: &Counts) {
         let Some(name) = client_id.strip_prefix(CLIENT_ID_PREFIX) else { return };
-        for report in self.reports() {
-            report.change(|facts| {
-                if *facts.name == *name {
-                    facts.drops.merge(drops);
-                }
-            });
-        }
+        let count = |facts: &mut BridgeFacts| (*facts.name == *name).then(|| facts.drops.merge(drops));
+        let _ = self.reports().iter().find_map(|report| report.change(count));
     }
 
     /// Returns the report of a bridge, a new one if there is none. A changed bridge goes on with

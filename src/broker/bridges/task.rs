@@ -142,7 +142,7 @@ impl BridgeTask {
                 continue;
             }
             let is_auto = self.bridge.version() == BridgeVersion::Auto;
-            if is_auto && attempt.may_speak_less(&end, version) {
+            if is_auto && end.may_speak_less(version) {
                 info!(event = "bridge.version_lowered", bridge = self.bridge.label(), %address, "the other broker does not accept MQTT 5.0, so the bridge speaks 3.1.1: {end}");
                 (version, turn) = (ProtocolVersion::V3_1_1, turn.saturating_sub(1));
                 continue;

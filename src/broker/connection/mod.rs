@@ -23,16 +23,20 @@
 //! |---|---|
 //! | `actor` | the actor: reads its socket, handles notices |
 //! | `context` | the context of the actor, and the task that runs it |
+//! | `far_socket` | the socket to another broker, behind the connection of a bridge |
 //! | `handle` | the driver's way to the actor, and the flag that wakes the mailbox |
 //! | `incoming` | a socket on its way to a shard |
+//! | `kernel_view` | what the kernel says of the bytes of a socket |
 //! | `peer` | the client's address |
 //! | `transport` | the socket |
 //! | `wrapped` | TLS and WebSocket on a socket, and the map from wire bytes to MQTT bytes |
 
 mod actor;
 mod context;
+mod far_socket;
 mod handle;
 mod incoming;
+mod kernel_view;
 mod peer;
 #[cfg(test)]
 mod tests;
@@ -41,6 +45,7 @@ mod wrapped;
 
 pub use actor::{ConnectionActor, ConnectionDriver};
 pub use context::ConnectionContext;
+pub use far_socket::{FarCodecs, FarProgress, FarSocket};
 pub use handle::{ConnectionHandle, ConnectionNotice, Endpoint};
 pub use incoming::{Incoming, Released};
 pub use peer::{PeerAddress, is_loopback};

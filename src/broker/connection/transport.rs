@@ -7,6 +7,8 @@
 //! that would only answer "would block". The two calls of every message go past the C library,
 //! whose own calls are cancellation points with work before and after.
 
+use super::far_socket::FarSocket;
+use super::kernel_view;
 use super::wrapped::Wrapped;
 use crate::net::layers::LayerError;
 use crate::net::tls::config::TlsServer;
@@ -22,7 +24,8 @@ use std::cell::{RefCell, RefMut};
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::net::TcpStream;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -34,28 +37,42 @@ use tokio::io::unix::AsyncFd;
 #[derive(Debug)]
 pub struct Transport {
     socket: AsyncFd<OwnedFd>,
-    /// The codecs; `None` for plain MQTT. Actor and driver share the transport on one thread.
-    wrapped: Option<Box<RefCell<Wrapped>>>,
+    /// `None` for the plain MQTT of a client.
+    behind: Option<Box<Behind>>,
+}
+
+/// The part of a connection behind its socket.
+#[derive(Debug)]
+enum Behind {
+    /// The codecs. Actor and driver share the transport on one thread.
+    Codecs(RefCell<Wrapped>),
+    /// The socket to another broker, to which a bridge passes the bytes on.
+    Bridge(Arc<FarSocket>),
 }
 
 /// A socket on its way to another thread, in non-blocking mode. No reactor knows it.
 #[derive(Debug)]
 pub struct DetachedTransport {
     socket: OwnedFd,
-    wrapped: Option<Box<RefCell<Wrapped>>>,
+    behind: Option<Box<Behind>>,
 }
 
 impl DetachedTransport {
     /// Puts codecs on the socket: from here on, its bytes go through them.
     pub fn wrap(self, wrapped: Wrapped) -> DetachedTransport {
-        DetachedTransport { wrapped: Some(Box::new(RefCell::new(wrapped))), ..self }
+        DetachedTransport { behind: Some(Box::new(Behind::Codecs(RefCell::new(wrapped)))), ..self }
+    }
+
+    /// Says that a bridge passes the bytes of the socket on to another one.
+    pub fn passed_on_to(self, far: Arc<FarSocket>) -> DetachedTransport {
+        DetachedTransport { behind: Some(Box::new(Behind::Bridge(far))), ..self }
     }
 }
 
 impl From<OwnedFd> for DetachedTransport {
     /// Takes a TCP or Unix socket in non-blocking mode.
     fn from(socket: OwnedFd) -> DetachedTransport {
-        DetachedTransport { socket, wrapped: None }
+        DetachedTransport { socket, behind: None }
     }
 }
 
@@ -99,25 +116,28 @@ impl Transport {
         // or `detach` takes the descriptor out.
         #[expect(unsafe_code, reason = "one type for TCP and Unix sockets, and the smallest")]
         let socket = unsafe { AsyncFd::register(detached.socket)? };
-        Ok(Transport { socket, wrapped: detached.wrapped })
+        Ok(Transport { socket, behind: detached.behind })
     }
 
     /// Takes the socket from its reactor, so that it can move to another thread.
     pub fn detach(self) -> DetachedTransport {
-        DetachedTransport { socket: self.socket.into_inner(), wrapped: self.wrapped }
+        DetachedTransport { socket: self.socket.into_inner(), behind: self.behind }
     }
 
     /// Returns the codecs, or `None` for plain MQTT.
     #[inline]
     fn wrapped(&self) -> Option<RefMut<'_, Wrapped>> {
-        self.wrapped.as_ref().map(|wrapped| wrapped.borrow_mut())
+        match self.behind.as_deref()? {
+            Behind::Codecs(wrapped) => Some(wrapped.borrow_mut()),
+            Behind::Bridge(_) => None,
+        }
     }
 
     /// Returns true if the bytes of this connection go through codecs: what is read needs
     /// [`Self::open`].
     #[inline]
     pub fn is_wrapped(&self) -> bool {
-        self.wrapped.is_some()
+        matches!(self.behind.as_deref(), Some(Behind::Codecs(_)))
     }
 
     /// Reads up to `size` bytes, if the reactor has reported bytes since the socket was last empty.
@@ -222,8 +242,7 @@ impl Transport {
 
     /// Returns the number of bytes that the kernel has for the socket now.
     pub fn unread(&self) -> usize {
-        rustix::io::ioctl_fionread(self.socket.get_ref())
-            .map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+        kernel_view::unread(self.socket.get_ref())
     }
 
     /// Returns whether the other side has ended the connection. Bytes may be left to be read. Costs
@@ -336,42 +355,22 @@ impl Transport {
     ///
     /// For a Unix socket the kernel reports the memory of what the peer's process has not read,
     /// which is more than the bytes. So such bytes count as not read for longer than they are.
+    /// The connection of a bridge answers for the socket to the other broker.
     pub fn view(&self) -> SocketView {
+        if let Some(Behind::Bridge(far)) = self.behind.as_deref() {
+            return far.view();
+        }
         let unacknowledged = self.unacknowledged();
         let unsent = match self.wrapped() {
             None => unacknowledged,
             Some(wrapped) => wrapped.unsent(unacknowledged),
         };
-        let (on_the_way, retransmits) = if unsent > 0 { self.segments() } else { (0, 0) };
-        SocketView { unsent, on_the_way, retransmits, arrived: self.unread() }
+        let (on_the_way, retransmits) =
+            if unsent > 0 { kernel_view::segments(self.socket.get_ref().as_fd()) } else { (0, 0) };
+        SocketView { unsent, on_the_way, retransmits, arrived: self.unread(), passed_on: None }
     }
 
-    /// Returns the number of segments that the peer's kernel has not acknowledged, and how often
-    /// TCP sent the oldest of them again. Both are 0 if the system does not say.
-    fn segments(&self) -> (u32, u32) {
-        // SAFETY: `tcp_info` is a plain structure of integers, for which all zeroes is a value.
-        #[expect(unsafe_code, reason = "the structure has no constructor")]
-        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-        let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-        // SAFETY: `fd` is this socket's, and open as long as `self` lives. The kernel writes at
-        // most `len` bytes, which is the size of the live local behind the pointer. The kernel
-        // writes their number to `len`.
-        #[expect(unsafe_code, reason = "no safe wrapper for TCP_INFO in the crates at hand")]
-        let result = unsafe {
-            let (fd, to) = (self.socket.as_raw_fd(), (&raw mut info).cast());
-            libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, to, &raw mut len)
-        };
-        if result == 0 { (info.tcpi_unacked, info.tcpi_retransmits.into()) } else { (0, 0) }
-    }
-
-    /// Returns the number of wire bytes that were written and that the peer's kernel has not
-    /// acknowledged.
     fn unacknowledged(&self) -> usize {
-        let mut bytes: libc::c_int = 0;
-        // SAFETY: `fd` is this socket's, and open as long as `self` lives. TIOCOUTQ writes one
-        // `int` to the pointer, which leads to a live local of that type.
-        #[expect(unsafe_code, reason = "no safe wrapper for TIOCOUTQ in the crates at hand")]
-        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-        if result == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
+        kernel_view::unacknowledged(self.socket.get_ref().as_fd())
     }
 }

@@ -266,7 +266,7 @@ fn describe_socket(fields: &mut Fields, stall: &Stall) {
     let Stall { cause, view, .. } = stall;
     let (unsent, on_the_way) = (view.unsent, view.on_the_way);
     fields.put("cause", cause.holder().name());
-    fields.put("detail", cause.detail());
+    fields.put("detail", stall.detail());
     fields.put(
         "socket",
         json!({"unsent_bytes": unsent, "segments": on_the_way, "retransmits": view.retransmits}),

@@ -132,6 +132,11 @@ impl Link {
         self.state
     }
 
+    /// Returns true if the other broker has answered SUBSCRIBE, or was not sent one.
+    pub fn is_subscribed_there(&self) -> bool {
+        self.asked_there.is_empty()
+    }
+
     /// Returns the messages so far.
     pub fn counts(&self) -> LinkCounts {
         self.counts
@@ -401,7 +406,7 @@ impl Link {
     }
 
     fn completed(&mut self, now: Instant, id: PacketId) {
-        self.unacknowledged.remove(&id);
+        self.counts.acknowledged += u64::from(self.unacknowledged.remove(&id));
         self.deadlines.acknowledged(now, !self.unacknowledged.is_empty());
     }
 

@@ -117,6 +117,8 @@ pub enum LinkNews {
 pub struct LinkCounts {
     /// PUBLISH packets to the other broker.
     pub sent: u64,
+    /// Messages above QoS 0 that the other broker has acknowledged to the end.
+    pub acknowledged: u64,
     /// PUBLISH packets from the other broker that a rule lets in.
     pub received: u64,
     /// Messages from the other broker that no rule lets in.
@@ -135,6 +137,7 @@ impl LinkCounts {
     /// Adds what came between two looks at a connection.
     pub fn add(&mut self, now: &LinkCounts, before: &LinkCounts) {
         self.sent += now.sent - before.sent;
+        self.acknowledged += now.acknowledged - before.acknowledged;
         self.received += now.received - before.received;
         self.refused += now.refused - before.refused;
         self.looped += now.looped - before.looped;

@@ -3,7 +3,7 @@
 use crate::mqtt::packet::{PacketId, QoS};
 use crate::named_enum::named_enum;
 use crate::session::outbound::in_flight_packet::InFlightView;
-use crate::session::outbound::stall::{SocketView, StallCause};
+use crate::session::outbound::stall::{FarSide, SocketView, StallCause};
 use crate::session::outbound::transmission::Transmission;
 use crate::shard::clients::connection::Connection;
 use crate::shard::clients::session_entry::SessionEntry;
@@ -51,9 +51,18 @@ pub struct SentPacket {
     pub then: AtDeadline,
     /// The holder of the packet. [`StallCause::Application`] until `diagnose` is called.
     pub cause: StallCause,
+    /// The peer. [`FarSide::Client`] until `diagnose` is called.
+    pub far_side: FarSide,
     end_offset: u64,
     /// The bytes that the socket took since the connection began.
     written: u64,
+}
+
+impl SentPacket {
+    /// Returns the cause in words, for an operator.
+    pub fn detail(&self) -> &'static str {
+        self.cause.detail(self.far_side)
+    }
 }
 
 named_enum! {
@@ -126,6 +135,7 @@ impl WaitReason {
     pub(super) fn diagnose(&mut self, view: SocketView) {
         if let WaitReason::Unacknowledged(sent) | WaitReason::AwaitingPubcomp(sent) = self {
             sent.cause = StallCause::of(sent.end_offset, view.peer_has(sent.written), view);
+            sent.far_side = view.far_side();
         }
     }
 }
@@ -193,7 +203,14 @@ impl<'a> Waiting<'a> {
             AtDeadline::Resend
         };
         let written = connection.wire.outbox.written();
-        SentPacket { due, then, cause: StallCause::Application, end_offset, written }
+        SentPacket {
+            due,
+            then,
+            cause: StallCause::Application,
+            far_side: FarSide::default(),
+            end_offset,
+            written,
+        }
     }
 
     /// Returns why a queued message waits. `ahead` is the number of messages before it in the

@@ -22,14 +22,33 @@ pub struct SocketView {
     /// Bytes that have arrived from the peer, and that the broker has not read. Acknowledgements
     /// may be among them.
     pub arrived: usize,
+    /// For the connection of a bridge: the stream offset up to which the other broker's kernel has
+    /// what the bridge made of the bytes. The other fields are about the socket to that broker
+    /// then. `None` for a client.
+    pub passed_on: Option<u64>,
 }
 
 impl SocketView {
     /// Returns the stream offset up to which the peer's kernel has acknowledged the connection's
     /// bytes. `written` is the number of bytes that the socket took since the connection began.
     pub fn peer_has(self, written: u64) -> u64 {
-        written.saturating_sub(self.unsent as u64)
+        self.passed_on.unwrap_or_else(|| written.saturating_sub(self.unsent as u64))
     }
+
+    /// Returns the peer.
+    pub fn far_side(self) -> FarSide {
+        if self.passed_on.is_some() { FarSide::Broker } else { FarSide::Client }
+    }
+}
+
+/// The far side of a connection, for the words to operators.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FarSide {
+    /// A client.
+    #[default]
+    Client,
+    /// Another broker, behind a bridge.
+    Broker,
 }
 
 named_enum! {
@@ -80,12 +99,15 @@ impl StallCause {
     }
 
     /// Returns the cause in words, for an operator.
-    pub const fn detail(self) -> &'static str {
-        match self {
-            StallCause::Application => "the client's host has it",
-            StallCause::Unread => "the client's host takes no more bytes",
-            StallCause::InTransit => "still on its way",
-            StallCause::Unanswered => "the client's host does not answer",
+    pub const fn detail(self, far_side: FarSide) -> &'static str {
+        match (self, far_side) {
+            (StallCause::Application, FarSide::Client) => "the client's host has it",
+            (StallCause::Application, FarSide::Broker) => "the other broker's host has it",
+            (StallCause::Unread, FarSide::Client) => "the client's host takes no more bytes",
+            (StallCause::Unread, FarSide::Broker) => "the other broker's host takes no more bytes",
+            (StallCause::InTransit, _) => "still on its way",
+            (StallCause::Unanswered, FarSide::Client) => "the client's host does not answer",
+            (StallCause::Unanswered, FarSide::Broker) => "the other broker's host does not answer",
         }
     }
 }
@@ -109,11 +131,18 @@ pub struct Stall {
     pub view: SocketView,
 }
 
+impl Stall {
+    /// Returns the cause in words, for an operator.
+    pub fn detail(&self) -> &'static str {
+        self.cause.detail(self.view.far_side())
+    }
+}
+
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Stall { packet_id, age, transmissions, cause, .. } = self;
         let (id, times) = (packet_id.get(), if *transmissions == 1 { "" } else { "s" });
-        let (holder, detail) = (cause.holder(), cause.detail());
+        let (holder, detail) = (cause.holder(), self.detail());
         write!(
             f,
             "packet {id} unacknowledged for {age}, sent {transmissions} time{times}; {holder}: {detail}"
@@ -127,7 +156,12 @@ mod tests {
 
     #[test]
     fn what_the_socket_says_names_the_network() {
-        let view = |on_the_way, retransmits| SocketView { unsent: 9, on_the_way, retransmits, arrived: 0 };
+        let view = |on_the_way, retransmits| SocketView {
+            unsent: 9,
+            on_the_way,
+            retransmits,
+            ..SocketView::default()
+        };
         assert_eq!(StallCause::of_network(view(3, 2)), StallCause::Unanswered);
         assert_eq!(StallCause::of_network(view(0, 0)), StallCause::Unread);
         assert_eq!(StallCause::of_network(view(3, 0)), StallCause::InTransit);
@@ -136,5 +170,14 @@ mod tests {
                 .iter()
                 .all(|c| c.holder().name() == "network")
         );
+    }
+
+    #[test]
+    fn the_socket_of_a_bridge_says_what_the_other_broker_has_and_who_it_is() {
+        let view = SocketView { passed_on: Some(100), ..SocketView::default() };
+        assert_eq!(view.peer_has(500), 100, "what the bridge still has is not with the other broker");
+        assert_eq!(StallCause::of(101, view.peer_has(500), view), StallCause::Unread);
+        assert_eq!(StallCause::of(100, view.peer_has(500), view), StallCause::Application);
+        assert_eq!(StallCause::Application.detail(view.far_side()), "the other broker's host has it");
     }
 }
