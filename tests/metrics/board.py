@@ -28,6 +28,14 @@ within = "500ms"
 target = 0.999
 """
 
+# A bridge of the broker to itself. What it brings has other topics, so that nothing goes round.
+BRIDGE = """
+[[bridges]]
+name = "itself"
+addresses = ["mqtt://127.0.0.1:{port}"]
+topics = [{{direction = "out", filter = "pumps/#", remote_prefix = "copy/"}}]
+"""
+
 SCRAPES = """
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}
 rule_files: ["{rules}"]
@@ -161,6 +169,9 @@ def main(homing):
 
             mqtt = wait_for("the broker listens", lambda: port_of(r"listening on *127\.0\.0\.1:([1-9]\d*)"))
             admin = wait_for("its HTTP interface", lambda: port_of(r"http://127\.0\.0\.1:([1-9]\d*)"))
+            with open(config, "a", encoding="utf-8") as file:
+                file.write(BRIDGE.format(port=mqtt))
+            broker.send_signal(signal.SIGHUP)
             with open(os.path.join(work, "prometheus.yml"), "w", encoding="utf-8") as file:
                 file.write(SCRAPES.format(rules=RULES, target=f"127.0.0.1:{admin}"))
             port = free_port()
