@@ -221,6 +221,12 @@ impl BridgeDirectory {
         report
     }
 
+    /// Adds a bridge.
+    #[cfg(test)]
+    pub(in crate::broker) fn add(&self, name: &str) {
+        self.report_of(name, Instant::ZERO);
+    }
+
     /// Forgets the bridges whose names `is_kept` does not have.
     pub(super) fn keep(&self, is_kept: impl Fn(&str) -> bool) {
         lock(&self.0).retain(|report| is_kept(&lock(&report.facts).name));
