@@ -67,6 +67,8 @@ named_enum! {
         Http = "http",
         /// The networks that may send the header of a proxy.
         Proxies = "proxies",
+        /// The other broker of a bridge.
+        Bridge = "bridge",
         /// A running broker, and its version.
         Broker = "broker",
         /// Signs of life of the threads.

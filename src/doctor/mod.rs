@@ -5,6 +5,7 @@
 //! moment. With `store.durability = "commit"` it also writes a file of 36 KiB into the data
 //! directory, and deletes it; not while a thread of a running broker hangs.
 //!
+//! - `bridges`: the other brokers of the bridges.
 //! - `directory`: the data directory: its owner, its file system, its room, the time of a sync.
 //! - [`copy`]: the folder for a copy of the store.
 //! - `files`: the files that the configuration names: can they be read, and who else can.
@@ -12,6 +13,7 @@
 //! - `listeners`: the ports, and who may connect.
 //! - `running`: the self-report of a running broker.
 
+mod bridges;
 pub mod copy;
 mod directory;
 mod files;
@@ -48,7 +50,7 @@ pub fn refused(refusal: &ConfigRefusal) -> Vec<Finding> {
 /// listeners, running broker.
 ///
 /// Blocks for as long as the disk takes to sync some pages, and for at most 10 s at each read or
-/// write where a running broker does not answer.
+/// write where a running broker does not answer. Bridges take a minute at most.
 pub fn check(broker: &CheckedBroker<'_>) -> Vec<Finding> {
     let config = broker.config;
     let mut findings = vec![Finding::ok(Check::Configuration, "valid")];
@@ -75,6 +77,7 @@ pub fn check(broker: &CheckedBroker<'_>) -> Vec<Finding> {
         None => findings.push(without_store()),
     }
     findings.extend(files::findings(config));
+    findings.extend(bridges::findings(config));
     #[cfg(feature = "admin")]
     {
         // A broker without a store holds no lock, and has its ports all the same.

@@ -6,6 +6,7 @@ use crate::support::until;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::process::Command;
 
 /// A broker with a bridge "cloud" to another address.
 struct Near {
@@ -218,4 +219,26 @@ fn what_waits_for_a_bridge_that_the_configuration_has_no_more_says_so() {
         let (_, text) = near.broker.ctl(&["where", "--topic", "sensors/1"]);
         text.contains("Until the configuration has this bridge again; its session ends in").then_some(())
     });
+}
+
+#[test]
+fn the_doctor_tries_a_bridge_and_the_bridge_that_runs_keeps_its_session() {
+    let far = Administered::start();
+    let near = Near::start(far.mqtt, "");
+    near.await_bridge("a connection", |bridge| bridge["state"] == "established");
+    let doctor = Command::new(env!("CARGO_BIN_EXE_homing"))
+        .args(["doctor", "--config"])
+        .arg(near.file.path())
+        .args(["--set", "network.listen=127.0.0.1:0", "--set", "admin.addresses=off"])
+        .args(["--set", "store.durability=none"])
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&doctor.stdout);
+    let accepted = format!("cloud: mqtt://{} accepts MQTT 5.0, and grants 1 of 1 filters", far.mqtt);
+    assert!(said.contains(&accepted), "{said}{}", String::from_utf8_lossy(&doctor.stderr));
+    let bridge = near.bridge();
+    assert_eq!((&bridge["attempts"], &bridge["state"]), (&1.into(), &"established".into()), "{bridge:#}");
+    // Nothing is left of the doctor.
+    let (_, clients) = far.ctl(&["clients", "--prefix", "homing-cloud"]);
+    assert!(clients.contains("homing-cloud ") && !clients.contains("doctor"), "{clients}");
 }

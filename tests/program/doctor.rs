@@ -1,14 +1,17 @@
 //! `homing doctor`: each planted fault is found, and a sound host has none.
 
+use homing::clock;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 /// A run of the doctor in a folder of its own, with a private data directory `data` in it.
 struct DoctorRun {
@@ -420,4 +423,115 @@ fn a_certificate_that_is_missing() {
 fn a_certificate_of_the_http_interface_that_is_missing() {
     let https = DoctorRun::new("https").set("admin.certificate=cert.pem").set("admin.key=key.pem");
     https.finds(1, "fail  tls            admin.certificate: cert.pem");
+}
+
+/// A bridge to these addresses, with a filter for each direction.
+fn bridge_to(addresses: &[String], keys: &str) -> String {
+    format!(
+        "[[bridges]]\nname = \"cloud\"\naddresses = {addresses:?}\nconnect_timeout = \"2s\"\n{keys}\
+         topics = [{{ direction = \"out\", filter = \"a/#\", qos = 2 }}, {{ direction = \"in\", filter = \"b/#\" }}, \
+         {{ direction = \"in\", filter = \"c/#\" }}]\n"
+    )
+}
+
+/// Another broker that answers each CONNECT with these bytes. Returns its address, and what comes to it.
+fn other_broker(answer: Vec<u8>) -> (String, mpsc::Receiver<Vec<u8>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = format!("mqtt://{}", listener.local_addr().expect("an address"));
+    let (to, came) = mpsc::channel();
+    thread::spawn(move || {
+        let mut open = Vec::new();
+        for mut stream in listener.incoming().flatten() {
+            let mut hello = vec![0; 1_024];
+            let read = stream.read(&mut hello).unwrap_or(0);
+            drop(to.send(hello[..read].to_vec()));
+            drop(stream.write_all(&answer));
+            open.push(stream);
+        }
+    });
+    (address, came)
+}
+
+/// Runs the doctor with this configuration, and returns its exit code and what it says of bridges.
+fn of_bridges(name: &str, configuration: &str) -> (Option<i32>, Vec<String>) {
+    let run = DoctorRun::new(name);
+    run.write("homing.toml", configuration);
+    let output =
+        run.command().arg("--config").arg(run.path("homing.toml")).output().expect("the binary was built");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let lines = text.lines().filter(|line| line[6..].starts_with("bridge ")).map(str::to_owned);
+    (output.status.code(), lines.collect())
+}
+
+#[test]
+fn a_bridge_is_tried_as_a_client_of_its_own_and_every_refusal_is_named() {
+    // CONNACK with Maximum QoS 1 and without retained messages; SUBACK that refuses the second filter.
+    let (address, came) =
+        other_broker(vec![0x20, 7, 0, 0, 4, 0x24, 1, 0x25, 0, 0x90, 5, 0xFF, 0xFF, 0, 1, 0x87]);
+    let (code, lines) = of_bridges("bridge", &bridge_to(std::slice::from_ref(&address), ""));
+    let expected = [
+        format!("ok    bridge         cloud: {address} accepts MQTT 5.0, and grants 1 of 2 filters"),
+        format!(
+            "fail  bridge         cloud: {address} does not let the bridge subscribe to c/#: 0x87 Not authorized"
+        ),
+        format!(
+            "warn  bridge         cloud: {address} takes QoS 1 at most, so messages of QoS 2 are sent with less"
+        ),
+        format!("warn  bridge         cloud: {address} keeps no retained messages"),
+    ];
+    assert_eq!((code, lines.len()), (Some(1), expected.len()), "{lines:#?}");
+    for (line, expected) in lines.iter().zip(expected) {
+        assert!(line.to_lowercase().starts_with(&expected.to_lowercase()), "{expected}: {line}");
+    }
+    let connect = came.recv().expect("a CONNECT");
+    let has = |text: &[u8]| connect.windows(text.len()).any(|part| part == text);
+    assert!(has(b"homing-cloud-doctor") && connect[9] == 2, "Clean Start alone: {connect:?}");
+}
+
+#[test]
+fn a_bridge_to_nobody_to_a_broker_that_hangs_and_to_one_that_refuses_says_so_in_time() {
+    let begun = clock::now();
+    let nobody = "mqtt://127.0.0.1:1".to_owned();
+    let (hangs, _came) = other_broker(Vec::new());
+    let (refuses, _came_too) = other_broker(vec![0x20, 3, 0, 0x87, 0]);
+    let (accepts, _came_last) = other_broker(vec![0x20, 3, 0, 0, 0, 0x90, 5, 0xFF, 0xFF, 0, 1, 1]);
+    let (hangs_later, _came_later) = other_broker(vec![0x20, 3, 0, 0, 0]);
+    let bad = [
+        (nobody.clone(), "cannot connect: Connection refused"),
+        (hangs, "no CONNACK within connect_timeout"),
+        (refuses, "the other broker refuses CONNECT: "),
+        (hangs_later, "no SUBACK within connect_timeout"),
+    ];
+    let addresses: Vec<String> = bad.iter().map(|(address, _)| address.clone()).collect();
+    let (code, lines) = of_bridges("bridge-down", &bridge_to(&addresses, ""));
+    assert_eq!((code, lines.len()), (Some(1), bad.len()), "{lines:#?}");
+    for ((address, reason), line) in bad.iter().zip(&lines) {
+        assert!(
+            line.starts_with(&format!("fail  bridge         cloud: {address}: {reason}")),
+            "{reason}: {line}"
+        );
+        assert!(line.ends_with("This was tried as the client homing-cloud-doctor"), "{line}");
+    }
+    // A name server that does not answer takes the whole time.
+    let unknown = ["mqtt://no-such-host.invalid:1883".to_owned()];
+    let (code, lines) = of_bridges("bridge-name", &bridge_to(&unknown, ""));
+    let begins =
+        |reason: &str| lines[0].starts_with(&format!("fail  bridge         cloud: {}: {reason}", unknown[0]));
+    assert_eq!((code, lines.len()), (Some(1), 1), "{lines:#?}");
+    assert!(begins("the name cannot be resolved: ") || begins("the name is not resolved"), "{lines:#?}");
+    let (code, lines) = of_bridges("bridge-second", &bridge_to(&[nobody, accepts], ""));
+    assert_eq!(code, Some(0), "{lines:#?}");
+    assert!(lines[0].starts_with("warn  bridge ") && lines[1].starts_with("ok    bridge "), "{lines:#?}");
+    let took = clock::now().since(begun);
+    assert!(took < Duration::from_secs(60), "{took:?}");
+}
+
+#[test]
+fn a_bridge_whose_files_or_certificates_are_wrong_says_which() {
+    let (plain, _came) = other_broker(Vec::new());
+    let tls = [plain.replace("mqtt:", "tls:")];
+    let (code, lines) = of_bridges("bridge-ca", &bridge_to(&tls, "ca = \"nowhere.pem\"\n"));
+    assert!(code == Some(1) && lines.len() == 1 && lines[0].contains("nowhere.pem"), "{lines:#?}");
+    let (_, lines) = of_bridges("bridge-tls", &bridge_to(&tls, ""));
+    assert!(lines.len() == 1 && lines[0].starts_with("fail  bridge "), "{lines:#?}");
 }

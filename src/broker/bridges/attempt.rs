@@ -287,7 +287,10 @@ async fn read_connack(
 }
 
 /// Ends a connection that only was to end a session.
-pub(super) async fn say_goodbye(stream: &mut Box<dyn Stream>, version: ProtocolVersion) -> Result<(), AttemptEnd> {
+pub(super) async fn say_goodbye(
+    stream: &mut Box<dyn Stream>,
+    version: ProtocolVersion,
+) -> Result<(), AttemptEnd> {
     let mut out = Vec::new();
     encode(&Packet::Disconnect(Disconnect::new(ReasonCode::NORMAL_DISCONNECTION)), version, &mut out)?;
     stream.write_all(&out).await.map_err(AttemptEnd::There)?;

@@ -13,6 +13,7 @@
 //! | `session` | the connection to the shard, and what the session needs before |
 //! | `attempt` | one attempt, from the address to the end of the connection |
 //! | `parts` | what the broker gives its bridges |
+//! | [`probe`] | a look at another broker, for `homing doctor` |
 //! | `pump` | the bytes between the two sockets |
 //! | `task` | the attempts of one bridge, and the waits between them |
 //! | `status` | the state of a bridge for operators |
@@ -23,6 +24,7 @@ mod attempt;
 mod dial;
 mod figures;
 mod parts;
+pub mod probe;
 mod pump;
 mod session;
 pub mod status;
