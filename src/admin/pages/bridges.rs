@@ -10,11 +10,16 @@ use crate::admin::rows::bridge::BridgeRow;
 use askama::Template;
 use std::time::Duration;
 
+/// Bridges on the page: those with something wrong come first if there are more.
+const MOST: usize = 200;
+
 #[derive(Template)]
 #[template(path = "bridges.html", config = "src/admin/askama.toml")]
 struct BridgesPage {
     frame: PageFrame,
     rows: Vec<BridgeView>,
+    /// The number of bridges that are not on the page.
+    left_out: usize,
 }
 
 /// A bridge on the page.
@@ -46,6 +51,13 @@ impl BridgeView {
 }
 
 pub(super) async fn page(visit: Visit) -> PageResult {
-    let rows = bridges(visit.state.running()?).await.into_iter().map(BridgeView::of).collect();
-    Ok(render(&BridgesPage { frame: PageFrame::of(&visit, "/bridges").await, rows }))
+    let all = bridges(visit.state.running()?).await;
+    let mut rows: Vec<BridgeView> = all.into_iter().map(BridgeView::of).collect();
+    let left_out = rows.len().saturating_sub(MOST);
+    if left_out > 0 {
+        // A stable order: those of either kind stay in the order of their names.
+        rows.sort_by_key(|row| row.troubles.is_empty());
+        rows.truncate(MOST);
+    }
+    Ok(render(&BridgesPage { frame: PageFrame::of(&visit, "/bridges").await, rows, left_out }))
 }
