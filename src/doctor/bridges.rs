@@ -18,7 +18,7 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
 
 fn of_bridge(bridge: &Bridge, all: &[Probed]) -> Vec<Finding> {
     let own = all.iter().filter(|probed| probed.bridge == bridge.label());
-    let has_other = own.clone().any(|probed| probed.found.is_ok());
+    let has_other = own.clone().any(|probed| matches!(probed.found, Some(Ok(_))));
     own.flat_map(|probed| of_address(probed, has_other)).collect()
 }
 
@@ -26,14 +26,17 @@ fn of_address(probed: &Probed, has_other: bool) -> Vec<Finding> {
     let Probed { bridge, address, client_id, found } = probed;
     let place = format!("{bridge}: {address}");
     match found {
-        Ok(accepts) => accepted(&place, accepts),
-        Err(why) if has_other => {
+        None => {
+            vec![Finding::warn(Check::Bridge, format!("{place}: not tried, because others took a minute"))]
+        }
+        Some(Ok(accepts)) => accepted(&place, accepts),
+        Some(Err(why)) if has_other => {
             vec![Finding::warn(
                 Check::Bridge,
                 format!("{place}: {why}; another address of the bridge accepts it"),
             )]
         }
-        Err(why) => {
+        Some(Err(why)) => {
             let advice =
                 format!("The bridge tries again and again. This was tried as the client {client_id}");
             vec![Finding::fail(Check::Bridge, format!("{place}: {why}")).advise(advice)]
@@ -80,9 +83,10 @@ mod tests {
         let severities = |all: &[Probed]| -> Vec<Severity> {
             of_bridge(&bridge, all).iter().map(|finding| finding.severity).collect()
         };
-        let down = || probed("mqtt://a", Err("cannot connect".to_owned()));
+        let down = || probed("mqtt://a", Some(Err("cannot connect".to_owned())));
         assert_eq!(severities(&[down()]), [Severity::Fail]);
-        let up = probed("mqtt://b", Ok(accepts()));
+        assert_eq!(severities(&[probed("mqtt://a", None)]), [Severity::Warn]);
+        let up = probed("mqtt://b", Some(Ok(accepts())));
         let of_all = [Severity::Warn, Severity::Ok, Severity::Fail, Severity::Warn];
         assert_eq!(severities(&[down(), up]), of_all);
     }

@@ -66,7 +66,7 @@ fn a_bridge_has_its_messages_its_queue_and_what_is_wrong_in_the_api_in_ctl_and_o
     let cookie = log_in(&near.broker, &near.broker.viewer);
     let (status, page) = get(&near.broker, "/bridges", &cookie);
     let link = r#"href="/clients/%24bridge%2Fcloud""#;
-    for part in [link, "cannot connect: Connection refused", "next attempt in", "2, ", "oldest"] {
+    for part in [link, "cannot connect: Connection refused", "next attempt in", "2 messages, ", "oldest"] {
         assert!(status == 200 && page.contains(part), "{part}: {page}");
     }
     assert_eq!(get(&near.broker, "/clients/%24bridge%2Fcloud", &cookie).0, 200);

@@ -143,7 +143,7 @@ async function bridgeThatIsDown(run) {
     await row.getByText('Connection refused').waitFor()
     await row.getByText('next attempt in').waitFor()
     // The page follows the broker.
-    await row.getByRole('cell', { name: /^1, .*oldest/ }).waitFor()
+    await row.getByRole('cell', { name: /^1 message, .*oldest/ }).waitFor()
     await row.getByRole('link', { name: 'cloud' }).click()
     await page.getByRole('heading', { name: '$bridge/cloud' }).waitFor()
     await page.getByText('cloud/1').first().waitFor()

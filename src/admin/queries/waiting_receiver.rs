@@ -61,13 +61,15 @@ impl WaitingReceiver {
             return Some("The other broker has acknowledged nothing yet.".to_owned());
         }
         let (at, ago) = (time_of(last, now), seconds(now.since(last)));
-        let count = facts.unacknowledged;
+        let of_session = facts.session.as_ref().map_or(0, |session| session.row.in_flight);
+        // Without a connection only the session knows what is not acknowledged.
+        let count = if facts.state == BridgeState::Established { facts.unacknowledged } else { of_session };
         Some(match count {
             0 => format!(
                 "The other broker acknowledged all that it was sent, the last {ago} ago, at {at} UTC."
             ),
             _ => format!(
-                "The other broker acknowledged the last one {ago} ago, at {at} UTC; {count} more are on their way."
+                "The other broker acknowledged the last one {ago} ago, at {at} UTC; {count} others are not acknowledged."
             ),
         })
     }

@@ -1,7 +1,7 @@
 //! A bridge as a row.
 
 use super::client::StallRow;
-use crate::admin::human::{bytes, count, long, per_second, seconds};
+use crate::admin::human::{bytes, count, counted, long, per_second, seconds};
 use crate::admin::queries::waits::until;
 use crate::bridge::BridgeState;
 use crate::broker::bridges::status::BridgeFacts;
@@ -138,7 +138,10 @@ impl BridgeRow {
         let oldest = oldest.map(|age| format!(", oldest {}", long(age))).unwrap_or_default();
         match self.queued {
             0 => "0".to_owned(),
-            queued => format!("{}, {}{oldest}", count(queued as u64), bytes(self.queued_bytes as u64)),
+            queued => {
+                let messages = counted(queued as u64, "message");
+                format!("{messages}, {}{oldest}", bytes(self.queued_bytes as u64))
+            }
         }
     }
 
@@ -151,22 +154,21 @@ impl BridgeRow {
     pub(crate) fn troubles(&self) -> Vec<String> {
         let next = self.next_attempt_in.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
         let next = next.map(|wait| format!("next attempt in {}", seconds(wait)));
-        let filters = &self.refused_filters;
         let stall = self.oldest_unacknowledged.as_ref().and_then(StallRow::overdue);
         let drops = self.drops.iter().map(|drops| format!("{} {}", count(drops.messages), drops.cause));
         let listed =
             |what: &str, of: Vec<String>| (!of.is_empty()).then(|| format!("{what}: {}", of.join(", ")));
-        let counted =
+        let with_count =
             |what: &str, messages: u64| (messages > 0).then(|| format!("{what}: {}", count(messages)));
         let all = [
             self.last_error.clone(),
             next,
             stall,
-            counted("sessions that the other broker lost", self.sessions_lost),
-            listed("refused filters", filters.clone()),
-            counted("refused of the other broker", self.refused + self.too_large),
+            with_count("sessions that the other broker lost", self.sessions_lost),
+            listed("refused filters", self.refused_filters.clone()),
+            with_count("refused of the other broker", self.refused + self.too_large),
             listed("dropped", drops.collect()),
-            counted("sent with a lower QoS", self.lowered),
+            with_count("sent with a lower QoS", self.lowered),
         ];
         all.into_iter().flatten().collect()
     }

@@ -48,8 +48,9 @@ pub struct Probed {
     pub address: String,
     /// The client identifier of the look.
     pub client_id: String,
-    /// What the other broker accepts, or why there is no connection.
-    pub found: Result<Accepts, String>,
+    /// What the other broker accepts, or why there is no connection; `None` if there was no time
+    /// for the look.
+    pub found: Option<Result<Accepts, String>>,
 }
 
 /// What another broker accepts.
@@ -84,11 +85,8 @@ pub fn probe(bridges: &[Bridge]) -> std::io::Result<Vec<Probed>> {
     let all = async {
         let mut found = Vec::new();
         for (bridge, address, client_id, look) in looks {
-            let result = match look.await {
-                Ok(Ok(result)) => result,
-                Ok(Err(_)) | Err(_) => Err("there was no time to look at it".to_owned()),
-            };
-            found.push(Probed { bridge, address, client_id, found: result });
+            let in_time = look.await.ok().and_then(Result::ok);
+            found.push(Probed { bridge, address, client_id, found: in_time });
         }
         found
     };
