@@ -167,6 +167,7 @@ impl BridgeRow {
             with_count("sessions that the other broker lost", self.sessions_lost),
             listed("refused filters", self.refused_filters.clone()),
             with_count("refused of the other broker", self.refused + self.too_large),
+            with_count("in a loop", self.looped),
             listed("dropped", drops.collect()),
             with_count("sent with a lower QoS", self.lowered),
         ];

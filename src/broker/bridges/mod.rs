@@ -31,11 +31,12 @@ pub mod status;
 mod task;
 mod websocket;
 
+use crate::clock;
 use crate::config::{Bridge, Config};
 use crate::scheduling;
 pub(super) use parts::BridgeParts;
 use parts::OwnLimits;
-use status::QueueBounds;
+use status::QueueCapacity;
 use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
@@ -61,7 +62,7 @@ const END: Duration = Duration::from_secs(3);
 struct Wanted {
     bridges: Vec<Bridge>,
     own: OwnLimits,
-    queue: QueueBounds,
+    queue: QueueCapacity,
 }
 
 /// The way to the bridges.
@@ -89,7 +90,7 @@ impl Bridges {
             }
         }
         if let Some(thread) = &*thread {
-            let queue = self.parts.queue_bounds(config);
+            let queue = self.parts.queue_capacity(config);
             let _ =
                 thread.send(Wanted { bridges: config.bridges.clone(), own: OwnLimits::of(config), queue });
         }
@@ -152,11 +153,10 @@ async fn run(parts: BridgeParts, mut wanted: UnboundedReceiver<Wanted>) {
         own = Some(new.own);
         parts.observer.bridges().keep(|name| is_named(name));
         for bridge in new.bridges {
-            let name = bridge.label().to_owned();
+            let (name, queue) = (bridge.label().to_owned(), new.queue.within(&bridge.queue_bounds()));
+            let report = parts.observer.bridges().report_of(&name, clock::now());
+            report.change(|facts| facts.queue = queue);
             running.entry(name).or_insert_with(|| begin(&parts, bridge, new.own));
-        }
-        for report in parts.observer.bridges().reports() {
-            report.change(|facts| facts.queue = new.queue);
         }
     }
     let tasks = running.into_values().map(|running| {

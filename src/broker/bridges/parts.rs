@@ -1,6 +1,6 @@
 //! What the broker gives its bridges.
 
-use super::status::QueueBounds;
+use super::status::QueueCapacity;
 use crate::broker::connect_limits::LiveLimits;
 use crate::broker::message::Adopt;
 use crate::broker::observer::Observer;
@@ -39,13 +39,13 @@ pub(in crate::broker) struct BridgeParts {
 }
 
 impl BridgeParts {
-    /// Returns the bounds of the queue of each bridge. Every session of a bridge outlives its
+    /// Returns the bounds of the queue of a bridge that has none of its own. Every session of a bridge outlives its
     /// connections, so the store has it if there is one.
-    pub(super) fn queue_bounds(&self, config: &Config) -> QueueBounds {
+    pub(super) fn queue_capacity(&self, config: &Config) -> QueueCapacity {
         let (messages, bytes) = match self.observer.store() {
             Some(_) => (config.store.queue_messages, config.store.queue_bytes),
             None => (config.limits.queue_messages, config.limits.queue_bytes),
         };
-        QueueBounds { messages: messages as usize, bytes: bytes.as_usize() }
+        QueueCapacity { messages: messages as usize, bytes: bytes.as_usize() }
     }
 }

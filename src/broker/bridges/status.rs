@@ -6,6 +6,7 @@ use crate::bridge::{self, BridgeState, ConnectOrder};
 use crate::mqtt::packet::ProtocolVersion;
 use crate::operators::query::SessionSummary;
 use crate::session::drops::Counts;
+use crate::session::outbound::queue::QueueBounds;
 use crate::session::outbound::stall::Stall;
 use crate::time::Instant;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +42,7 @@ pub struct BridgeFacts {
     /// The time of its last acknowledgement; [`Instant::NEVER`] without one.
     pub last_acknowledged: Instant,
     /// The bounds of the session's queue.
-    pub queue: QueueBounds,
+    pub queue: QueueCapacity,
     /// The messages since the bridge began.
     pub counts: LinkCounts,
     /// The messages of the last seconds.
@@ -53,13 +54,21 @@ pub struct BridgeFacts {
     pub session: Option<SessionFigures>,
 }
 
-/// The bounds of a queue.
+/// The bounds of the queue of a bridge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueBounds {
+pub struct QueueCapacity {
     /// Messages.
     pub messages: usize,
     /// Bytes.
     pub bytes: usize,
+}
+
+impl QueueCapacity {
+    /// Returns these bounds with those of one bridge.
+    pub(super) fn within(self, own: &QueueBounds) -> QueueCapacity {
+        let (messages, bytes) = (own.messages.unwrap_or(self.messages), own.bytes.unwrap_or(self.bytes));
+        QueueCapacity { messages, bytes }
+    }
 }
 
 /// The messages of a bridge per second, as the mean of the time between two looks.
@@ -121,7 +130,7 @@ impl BridgeReport {
             refused_filters: Vec::new(),
             unacknowledged: 0,
             last_acknowledged: Instant::NEVER,
-            queue: QueueBounds::default(),
+            queue: QueueCapacity::default(),
             counts: LinkCounts::default(),
             rates: BridgeRates::default(),
             drops: Counts::default(),
