@@ -88,17 +88,19 @@ pub fn status(engine: &dyn Engine, settings: &Cluster) -> Result<Report, Command
         .map(|node| (node, find(&node_key(node)).and_then(|value| read_node(value))))
         .collect();
     let mut text = String::new();
+    // The row of a node that was killed or has left is still there: the last Claim counts.
     let owner = nodes
         .iter()
-        .find(|(_, row)| row.as_ref().is_some_and(|row| row.role == "holding" && !is_silent(row)));
+        .filter(|(_, row)| row.as_ref().is_some_and(|row| row.role == "holding" && !is_silent(row)))
+        .max_by_key(|(_, row)| row.as_ref().map(|row| row.epoch));
     let _ = match owner {
         Some((name, row)) => {
             let row = row.clone().unwrap_or_default();
-            writeln!(
-                text,
-                "cluster  {}: {name} serves, epoch {}, lease {} ms left",
-                settings.name, row.epoch, row.lease_ms
-            )
+            let state = match row.undecided_ms / 1_000 {
+                0 => format!("lease {} ms left", row.lease_ms),
+                seconds => format!("NOTHING STORED for {seconds} s"),
+            };
+            writeln!(text, "cluster  {}: {name} serves, epoch {}, {state}", settings.name, row.epoch)
         }
         None => writeln!(text, "cluster  {}: NOBODY SERVES", settings.name),
     };
@@ -134,7 +136,9 @@ pub fn status(engine: &dyn Engine, settings: &Cluster) -> Result<Report, Command
             ),
         };
     }
-    let is_good = owner.is_some() && alarm.is_none() && bounds.is_ok();
+    let is_stuck = |row: &NodeRow| Duration::from_millis(row.undecided_ms) > settings.lease;
+    let serves = owner.and_then(|(_, row)| row.as_ref()).is_some_and(|row| !is_stuck(row));
+    let is_good = serves && alarm.is_none() && bounds.is_ok();
     Ok(Report { text: text.trim_end().to_owned(), is_good })
 }
 

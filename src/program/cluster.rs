@@ -13,6 +13,7 @@ use homing::cluster::engine::Engine;
 use homing::cluster::node::{JoinError, Node, NodeDoor};
 use homing::config::{Cluster, Config, DurabilityLevel};
 use homing::log::stderr;
+use homing::service;
 use homing::store::replicated::ReplicatedStore;
 use homing::store::{Store, StoreError};
 use std::process::ExitCode;
@@ -202,6 +203,8 @@ pub(crate) fn stand_by(config: &Config, signals: &mut Signals) -> Result<OwnerPa
         }
     };
     let mut node = joined.map_err(|error| refuse(&error.to_string(), error.code()))?;
+    // To the service manager a standby has started: it does its work until it ends.
+    service::is_ready(|| true);
     say(&format!(
         "Homing {}: node {} of cluster {} stands by",
         env!("CARGO_PKG_VERSION"),
@@ -212,7 +215,7 @@ pub(crate) fn stand_by(config: &Config, signals: &mut Signals) -> Result<OwnerPa
     let mut is_leaving = false;
     loop {
         match signals.wait(node.events.recv()) {
-            Ok(Some(NodeEvent::Recover(cell))) => {
+            Ok(Some(NodeEvent::Recover(cell))) if !is_leaving => {
                 return Ok(OwnerPart {
                     node: door,
                     cell: Some(*cell),
@@ -226,6 +229,8 @@ pub(crate) fn stand_by(config: &Config, signals: &mut Signals) -> Result<OwnerPa
                 stderr::flush();
                 return Err(ExitCode::SUCCESS);
             }
+            // A claim that was under way is stored. No broker runs, so nothing is left to store.
+            Ok(Some(NodeEvent::Flush)) => door.flushed(),
             // An alarmed node stays, so that operators see it.
             Ok(Some(_)) => {}
             Err(name) if is_leaving => {
