@@ -323,7 +323,7 @@ impl Driver {
                 self.tell(OwnershipInput::Last(EngineAnswer { last, reported }));
             }
             DriverInput::Ends(Err(error)) => {
-                tracing::debug!(%error, "the engine does not say where the log ends");
+                tracing::debug!(event = "cluster.no_ends", %error, "the engine does not say where the log ends");
                 self.tell(OwnershipInput::LastUnknown);
             }
             DriverInput::Frames(frames) => {

@@ -151,7 +151,7 @@ pub(super) fn start(
             let put =
                 serde_json::to_vec(&row).map(|bytes| engine.put_row(&node_key(&view.node), bytes.into()));
             if let Ok(Err(error)) = put {
-                tracing::debug!(%error, "the row of this node is not written");
+                tracing::debug!(event = "cluster.row_not_written", %error, "the row of this node is not written");
             }
             let alarm = lock(&view.facts).alarm.clone();
             if !alarm.is_empty() && !written_alarm {
