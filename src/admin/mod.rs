@@ -94,6 +94,7 @@ mod wheel;
 use crate::auth::file_error::FileError;
 use crate::broker::bind::{self, BindError, SocketFile, SocketPermissions};
 use crate::broker::observer::Observer;
+use crate::cluster::row::ClusterView;
 use crate::config::{Admin, Config};
 use crate::net::tls::config_error::TlsConfigError;
 use crate::net::tls::live::LiveTls;
@@ -243,7 +244,7 @@ impl AdminServer {
     #[cfg(feature = "otlp")]
     pub fn metrics_source(&self, observer: Observer) -> Box<dyn Fn() -> metrics::text::MetricsText + Send> {
         let state = self.state.clone();
-        Box::new(move || metrics::collect(&observer, &state.requests))
+        Box::new(move || metrics::collect(&observer, &state.requests, state.cluster()))
     }
 
     /// Returns the TLS of the addresses, whose files the broker reads again; `None` for plain HTTP.
@@ -254,6 +255,11 @@ impl AdminServer {
     /// Returns true if programs on this machine reach the interface by a Unix socket.
     pub fn has_socket(&self) -> bool {
         self.file.is_some()
+    }
+
+    /// Notes that this process stands by as a node of a cluster.
+    pub fn joined(&self, view: Arc<ClusterView>) {
+        self.state.joined(view);
     }
 
     /// Notes that clients can connect. `checks` looks at the machine and the files of the broker,

@@ -5,7 +5,9 @@ use super::state::AdminState;
 use super::store_state::{LATE, StoreState};
 use crate::broker::observer::Observer;
 use crate::clock;
+use crate::cluster::row::ClusterView;
 use crate::named_enum::named_enum;
+use crate::persistence::ownership::Role;
 use crate::pulse::LateThread;
 use crate::time::duration::long;
 use crate::time::{Instant, millis};
@@ -37,6 +39,12 @@ named_enum! {
         /// Clients cannot connect yet.
         Starting = "starting",
         Stopping = "stopping",
+        /// A node of a cluster that does not serve.
+        Standby = "standby",
+        /// The engine of the cluster has stored nothing for `cluster.isolation_timeout`.
+        Isolated = "isolated",
+        /// Frames of the cluster were lost or changed, so nobody serves.
+        Alarmed = "alarmed",
         Running = "ready",
     }
 
@@ -67,13 +75,25 @@ pub(super) struct ReadinessChecks {
 }
 
 impl BrokerReadiness {
-    /// Asks the threads, and returns the readiness now. `observer` is `None` while the broker
-    /// starts.
-    pub(super) fn of(observer: Option<&Observer>, now: Instant) -> BrokerReadiness {
+    /// Asks the threads, and returns the readiness now.
+    pub(super) fn of(state: &AdminState, now: Instant) -> BrokerReadiness {
+        BrokerReadiness::seen_by(state.observer(), state.cluster(), now)
+    }
+
+    /// `observer` is `None` while the broker starts or stands by, `cluster` without a cluster.
+    fn seen_by(observer: Option<&Observer>, cluster: Option<&ClusterView>, now: Instant) -> BrokerReadiness {
         let only = |phase| BrokerReadiness { phase, store: StoreCheck::Ok, late: Vec::new() };
-        let Some(observer) = observer else { return only(BrokerPhase::Starting) };
+        if cluster.is_some_and(|view| view.facts().role == Role::Alarmed) {
+            return only(BrokerPhase::Alarmed);
+        }
+        let Some(observer) = observer else {
+            return only(cluster.map_or(BrokerPhase::Starting, |_| BrokerPhase::Standby));
+        };
         if observer.statistics().is_stopping() {
             return only(BrokerPhase::Stopping);
+        }
+        if cluster.is_some_and(|view| view.is_isolated(now)) {
+            return only(BrokerPhase::Isolated);
         }
         observer.statistics().pulses().ask(now);
         BrokerReadiness {
@@ -99,6 +119,9 @@ impl BrokerReadiness {
         let phase = match self.phase {
             BrokerPhase::Starting => Some("the broker starts".to_owned()),
             BrokerPhase::Stopping => Some("the broker stops".to_owned()),
+            BrokerPhase::Standby => Some("this node stands by: `homing cluster status`".to_owned()),
+            BrokerPhase::Isolated => Some("the engine of the cluster stores nothing".to_owned()),
+            BrokerPhase::Alarmed => Some("the cluster has an alarm: `homing cluster status`".to_owned()),
             BrokerPhase::Running => None,
         };
         let store = match self.store {
@@ -118,6 +141,9 @@ impl BrokerReadiness {
         match self.phase {
             BrokerPhase::Starting => "Starting",
             BrokerPhase::Stopping => "Stopping",
+            BrokerPhase::Standby => "Standing by",
+            BrokerPhase::Isolated => "Isolated",
+            BrokerPhase::Alarmed => "Alarmed",
             BrokerPhase::Running if self.is_ready() => "Ready",
             BrokerPhase::Running => "Not ready",
         }
@@ -209,7 +235,7 @@ mod tests {
         assert_eq!(readiness.checks(), checks);
         let reasons = ["the store has no room", "the thread homing-shard-1 has not worked for 4 s"];
         assert_eq!(readiness.reasons(), reasons);
-        let starting = BrokerReadiness::of(None, Instant::ZERO);
+        let starting = BrokerReadiness::seen_by(None, None, Instant::ZERO);
         assert_eq!(
             (starting.title(), starting.reasons()),
             ("Starting", vec!["the broker starts".to_owned()])

@@ -21,6 +21,7 @@ use super::wheel::LastWheel;
 use crate::broker::bind;
 use crate::broker::observer::Observer;
 use crate::clock;
+use crate::cluster::row::ClusterView;
 use crate::file_thread::{FileThread, NotRead, ReadLimits};
 use crate::finding::Finding;
 use crate::time::Instant;
@@ -42,6 +43,8 @@ pub(super) struct AdminState {
     observer: OnceLock<Observer>,
     /// Empty until clients can connect.
     checks: OnceLock<DoctorChecks>,
+    /// Empty without a cluster, and until this node has joined it.
+    cluster: OnceLock<Arc<ClusterView>>,
     checking: FileThread,
     /// The thread that changes the file of credentials.
     pub(super) changing: FileThread,
@@ -202,6 +205,7 @@ impl AdminState {
         let turns = (0..=SHARDS).map(turn).collect();
         AdminState {
             observer: OnceLock::new(),
+            cluster: OnceLock::new(),
             checks: OnceLock::new(),
             checking: FileThread::new("homing-doctor", ReadLimits::both(CHECKS)),
             changing: FileThread::new("homing-admin-ch", ReadLimits::both(CHANGE)),
@@ -340,6 +344,16 @@ impl AdminState {
     /// Locks the failed logins.
     pub(super) fn login_failures(&self) -> MutexGuard<'_, LoginFailures> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that this process is a node of a cluster.
+    pub(super) fn joined(&self, view: Arc<ClusterView>) {
+        let _ = self.cluster.set(view);
+    }
+
+    /// Returns the cluster as this node sees it; `None` without one.
+    pub(super) fn cluster(&self) -> Option<&ClusterView> {
+        self.cluster.get().map(Arc::as_ref)
     }
 
     /// Notes that clients can connect.

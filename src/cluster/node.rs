@@ -101,7 +101,7 @@ impl Node {
             undecided_since: Instant::NEVER,
             alarm: String::new(),
         }));
-        let view = ClusterView::new(settings.node.clone(), settings.nodes.clone(), Arc::clone(&facts));
+        let view = ClusterView::new(settings, Arc::clone(&facts));
         let view = Arc::new(view);
         let (events, received) = unbounded_channel();
         let (wake_rows, wakes) = channel();

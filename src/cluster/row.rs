@@ -3,6 +3,8 @@
 use super::driver::{DriverDoor, DriverInput, NodeFacts};
 use super::engine::Engine;
 use crate::clock;
+use crate::config::Cluster;
+use crate::persistence::ownership::Role;
 use crate::time::{Instant, millis};
 use bytes::Bytes;
 use rustix::process::Signal;
@@ -106,10 +108,14 @@ pub(super) struct RowsSeen {
 /// The cluster as this node sees it.
 #[derive(Debug)]
 pub struct ClusterView {
+    /// The name of the cluster.
+    pub name: String,
     /// The name of this node.
     pub node: String,
     /// The names of all nodes.
     pub nodes: Vec<String>,
+    /// The time without a stored frame after which the owner counts as isolated.
+    isolation: Duration,
     pub(super) facts: Arc<Mutex<NodeFacts>>,
     rows: Mutex<Vec<SeenRow>>,
 }
@@ -118,13 +124,27 @@ pub struct ClusterView {
 pub(super) type WakeRows = Sender<()>;
 
 impl ClusterView {
-    pub(super) fn new(node: String, nodes: Vec<String>, facts: Arc<Mutex<NodeFacts>>) -> ClusterView {
-        ClusterView { node, nodes, facts, rows: Mutex::default() }
+    pub(super) fn new(settings: &Cluster, facts: Arc<Mutex<NodeFacts>>) -> ClusterView {
+        let Cluster { name, node, nodes, isolation_timeout, .. } = settings.clone();
+        ClusterView { name, node, nodes, isolation: isolation_timeout, facts, rows: Mutex::default() }
     }
 
     /// Returns the facts about this node.
     pub fn facts(&self) -> NodeFacts {
         lock(&self.facts).clone()
+    }
+
+    /// Returns true if this node serves, and nothing was stored for so long that it may be cut off.
+    pub fn is_isolated(&self, now: Instant) -> bool {
+        let facts = self.facts();
+        facts.role == Role::Holding && now.since(facts.undecided_since) >= self.isolation
+    }
+
+    /// Returns the name of the owner by the last Claim that this node knows; `None` before the first
+    /// Claim and after a Release.
+    pub fn owner(&self) -> Option<&str> {
+        let place = self.facts().owner?;
+        self.nodes.get(usize::from(place)).map(String::as_str)
     }
 
     /// Returns the rows of all nodes, by name.
@@ -177,6 +197,11 @@ pub(super) fn start(
     Builder::new().name("homing-rows".into()).spawn(run).map(drop)
 }
 
+/// Returns the word for a role, as rows have it.
+pub fn role_word(role: Role) -> String {
+    format!("{role:?}").to_lowercase()
+}
+
 /// Reads the row of a node.
 pub fn read_node(value: &[u8]) -> Option<NodeRow> {
     serde_json::from_slice(value).ok()
@@ -188,7 +213,7 @@ fn row_of(view: &ClusterView, directory: u64) -> NodeRow {
     NodeRow {
         node: view.node.clone(),
         directory,
-        role: format!("{:?}", facts.role).to_lowercase(),
+        role: role_word(facts.role),
         epoch: facts.epoch,
         owner: facts.owner,
         position: facts.position,

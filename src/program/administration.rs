@@ -8,6 +8,7 @@ use homing::admin::{AdminError, AdminServer};
 use homing::broker::Broker;
 #[cfg(feature = "otlp")]
 use homing::broker::observer::Observer;
+use homing::cluster::row::ClusterView;
 use homing::config::{Admin, Config, Store};
 use homing::doctor;
 use homing::finding::Finding;
@@ -73,13 +74,20 @@ impl AdminPart {
         Ok(())
     }
 
+    /// Notes that this process stands by as a node of a cluster.
+    pub(crate) fn joined(&self, view: &Arc<ClusterView>) {
+        if let AdminPart::Started(Some(server)) = self {
+            server.joined(Arc::clone(view));
+        }
+    }
+
     /// Returns the metrics of now, each time that it is called, for the export by OTLP. Requests to
     /// the interface are among them if there is one.
     #[cfg(feature = "otlp")]
     pub(crate) fn metrics(&self, observer: Observer) -> MetricsSource {
         match self {
             AdminPart::Started(Some(server)) => server.metrics_source(observer),
-            _ => Box::new(move || metrics::collect(&observer, &RequestCounts::default())),
+            _ => Box::new(move || metrics::collect(&observer, &RequestCounts::default(), None)),
         }
     }
 

@@ -172,12 +172,11 @@ pub(crate) fn open_engine(settings: &Cluster) -> Result<Arc<dyn Engine>, String>
     ))
 }
 
-/// Joins the cluster, and stands by until this node owns the cell. Returns the exit code if the
-/// process is to end before.
+/// Joins the cluster, so that this node stands by.
 ///
 /// # Errors
 /// The exit code, after a line that says why.
-pub(crate) fn stand_by(config: &Config, signals: &mut Signals) -> Result<OwnerPart, ExitCode> {
+pub(crate) fn join(config: &Config, signals: &mut Signals) -> Result<Node, ExitCode> {
     let refuse = |why: &str, code: u8| {
         complain(why);
         stderr::flush();
@@ -202,7 +201,7 @@ pub(crate) fn stand_by(config: &Config, signals: &mut Signals) -> Result<OwnerPa
             return Err(ExitCode::SUCCESS);
         }
     };
-    let mut node = joined.map_err(|error| refuse(&error.to_string(), error.code()))?;
+    let node = joined.map_err(|error| refuse(&error.to_string(), error.code()))?;
     // To the service manager a standby has started: it does its work until it ends.
     service::is_ready(|| true);
     say(&format!(
@@ -211,6 +210,18 @@ pub(crate) fn stand_by(config: &Config, signals: &mut Signals) -> Result<OwnerPa
         config.cluster.node,
         config.cluster.name
     ));
+    Ok(node)
+}
+
+/// Stands by until this node owns the cell.
+///
+/// # Errors
+/// The exit code, if the process is to end before, after a line that says why.
+pub(crate) fn stand_by(
+    config: &Config,
+    mut node: Node,
+    signals: &mut Signals,
+) -> Result<OwnerPart, ExitCode> {
     let door = node.door();
     let mut is_leaving = false;
     loop {

@@ -65,10 +65,22 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
         return failed(&error);
     }
     let mut owner = match loaded.config.cluster.is_on() {
-        true => match cluster::stand_by(&loaded.config, &mut signals) {
-            Ok(owner) => Some(owner),
-            Err(code) => return code,
-        },
+        true => {
+            let node = match cluster::join(&loaded.config, &mut signals) {
+                Ok(node) => node,
+                Err(code) => return code,
+            };
+            // The data directory is there now, so that the interface of a standby answers.
+            #[cfg(feature = "admin")]
+            match admin.start(&loaded.config, socket.as_deref(), StoreOpened::Yes) {
+                Ok(()) => admin.joined(&node.view),
+                Err(error) => return failed(&error),
+            }
+            match cluster::stand_by(&loaded.config, node, &mut signals) {
+                Ok(owner) => Some(owner),
+                Err(code) => return code,
+            }
+        }
         false => None,
     };
     let opened = match &mut owner {

@@ -221,6 +221,7 @@ fn look(api: &mut Described) {
         assert!(rows.is_none_or(|rows| !rows.is_empty()), "{path} shows nothing: {body}");
     }
     api.get("/api/v1/config", "?changed=true");
+    assert_eq!(api.get("/api/v1/cluster", "")["nodes"], json!([]), "without [cluster]");
     api.get("/api/v1/events", "?streams=overview,timeline");
     let page = api.get("/api/v1/clients", "?limit=1");
     assert!(page["next"].is_string(), "{page}");

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`text`] | families and samples, and Prometheus' text format |
 //! | `bridges` | connections to other brokers |
+//! | `cluster` | a node of a cluster |
 //! | `clients` | connections, sessions, logins |
 //! | `objectives` | delivery objectives |
 //! | `messages` | packets, deliveries, drops, redelivery |
@@ -18,6 +19,7 @@
 
 mod bridges;
 mod clients;
+mod cluster;
 mod config;
 #[cfg(feature = "otlp")]
 mod export;
@@ -30,14 +32,15 @@ pub mod text;
 
 use crate::broker::observer::Observer;
 use crate::clock;
+use crate::cluster::row::ClusterView;
 use crate::time::Instant;
 use requests::RequestCounts;
 use text::Kind::Gauge;
 use text::MetricsText;
 
 /// Returns all metrics of the broker. Costs a copy of the counters that each shard reported last.
-/// The shards are not asked.
-pub fn collect(observer: &Observer, requests: &RequestCounts) -> MetricsText {
+/// The shards are not asked. `cluster` is the view of a node of a cluster.
+pub fn collect(observer: &Observer, requests: &RequestCounts, cluster: Option<&ClusterView>) -> MetricsText {
     let (statistics, mut text) = (observer.statistics(), MetricsText::default());
     let shards = statistics.shards();
     let total = statistics.total();
@@ -49,6 +52,9 @@ pub fn collect(observer: &Observer, requests: &RequestCounts) -> MetricsText {
     resources::write_shards(&mut text, &shards);
     objectives::write(&mut text, &total.counters.objectives);
     bridges::write(&mut text, &observer.bridges().all());
+    if let Some(view) = cluster {
+        cluster::write(&mut text, view);
+    }
     requests.write(&mut text);
     process::write(&mut text);
     #[cfg(feature = "otlp")]

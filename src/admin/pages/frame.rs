@@ -247,7 +247,7 @@ impl Status {
         let total = observer.statistics().total();
         let figure = |name, key, value| PageFigure { name, key, value };
         let more = if stuck.has_more { "+" } else { "" };
-        let readiness = BrokerReadiness::of(Some(observer), clock::now());
+        let readiness = BrokerReadiness::of(state, clock::now());
         Status {
             is_ready: readiness.is_ready(),
             readiness: readiness.title(),

@@ -33,9 +33,9 @@ pub(crate) async fn healthz() -> HttpResponse {
 }
 
 /// Answers 200 if clients can connect, every thread that they need works, and the store commits
-/// messages, else 503 with the reasons.
+/// messages, else 503 with the reasons. A standby of a cluster answers 503.
 pub(crate) async fn readyz(state: Data<AdminState>) -> HttpResponse {
-    let readiness = BrokerReadiness::of(state.observer(), clock::now());
+    let readiness = BrokerReadiness::of(&state, clock::now());
     let (code, status) = match readiness.is_ready() {
         true => (StatusCode::OK, ReadinessStatus::Ok),
         false => (StatusCode::SERVICE_UNAVAILABLE, ReadinessStatus::Unavailable),

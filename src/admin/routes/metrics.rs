@@ -15,7 +15,7 @@ pub(crate) async fn metrics(request: HttpRequest, state: Data<AdminState>) -> Re
     if !is_local(&request) {
         caller(&request, Scope::Viewer)?;
     }
-    let body = collect(state.running()?, &state.requests).into_text();
+    let body = collect(state.running()?, &state.requests, state.cluster()).into_text();
     Ok(HttpResponse::Ok().content_type(CONTENT_TYPE).body(body))
 }
 

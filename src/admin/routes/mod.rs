@@ -8,6 +8,7 @@ pub(super) mod bans;
 pub(super) mod bridges;
 mod client_fields;
 pub(super) mod clients;
+mod cluster;
 pub(super) mod config;
 pub(super) mod dead_letters;
 pub(super) mod delayed;
@@ -183,6 +184,8 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
             .says("Has a bridge connect now, whatever its `connect` says."),
         post("/api/v1/bridges/{name}/disconnect", OPERATOR, bridges::disconnect)
             .says("Disconnects a bridge, until it is told to connect. Its session stays."),
+        get("/api/v1/cluster", VIEWER, cluster::cluster)
+            .says("The cluster as this node sees it: who serves, and the row of each node."),
         get("/api/v1/clients", VIEWER, clients::list)
             .says("The sessions, in pages. A session that stays is listed once."),
         get("/api/v1/clients/{id}", VIEWER, clients::one)
