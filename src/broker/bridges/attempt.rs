@@ -136,6 +136,9 @@ impl Attempt<'_> {
     ) -> AttemptEnd {
         match self.connect(address, version, *is_fresh).await {
             Ok(accepted) => {
+                if *is_fresh && let Err(end) = self.session.is_connected_first(self.rules).await {
+                    return end;
+                }
                 *is_fresh = false;
                 match self.begin(accepted, version).await {
                     Ok(pump) => pump.run(ends, orders).await,

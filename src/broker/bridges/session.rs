@@ -6,7 +6,7 @@ use super::parts::{BridgeParts, OwnLimits};
 use crate::access::grant::SessionRules;
 use crate::bridge;
 use crate::bridge::hello::{HelloHere, TermsThere};
-use crate::bridge::link::put_filters_here;
+use crate::bridge::link::{FRESH_SESSION, put_filters_here};
 use crate::bridge::path::BrokerPath;
 use crate::bridge::rules::TopicRules;
 use crate::broker::connection::{DetachedTransport, Incoming, PeerAddress};
@@ -90,8 +90,9 @@ impl SessionHere {
     /// Gives the session its filters before the other broker is connected, so that messages wait
     /// for it from now on, within the bounds of its queue. Returns the session as it was before.
     pub(super) async fn subscribe(&self, rules: &TopicRules) -> Result<BridgeSession, AttemptEnd> {
-        let before = self.give_filters(rules).await?;
-        if before.exists && self.is_bounded.get() {
+        let before = self.prepare(SessionThere::Kept).await?;
+        self.give_missing(rules, &before).await?;
+        if !before.is_fresh && self.is_bounded.get() {
             return Ok(before);
         }
         let command = BoundBridgeQueue { client_id: self.client_id.as_str().into(), bounds: self.queue };
@@ -113,25 +114,43 @@ impl SessionHere {
     }
 
     /// Gives the session its filters. Does nothing if the session has them.
-    async fn give_filters(&self, rules: &TopicRules) -> Result<BridgeSession, AttemptEnd> {
-        let session = self.prepare(SessionThere::Kept).await?;
+    async fn give_missing(&self, rules: &TopicRules, session: &BridgeSession) -> Result<(), AttemptEnd> {
         let filters = rules.subscriptions_here();
-        let stale = stale(&session, rules);
+        let stale = stale(session, rules);
         let is_missing = |filter: &str| !session.filters.iter().any(|own| own == filter);
         if stale.is_empty() && !filters.iter().any(|(filter, _)| is_missing(filter)) {
-            return Ok(session);
+            return Ok(());
+        }
+        let mark = session.is_fresh.then_some(FRESH_SESSION);
+        self.give_filters(rules, &stale, mark).await
+    }
+
+    /// Notes that the session is connected with the other broker for the first time, which holds
+    /// over crashes from here on. Comes before the first message passes.
+    pub(super) async fn is_connected_first(&self, rules: &TopicRules) -> Result<(), AttemptEnd> {
+        self.give_filters(rules, &[], None).await
+    }
+
+    async fn give_filters(
+        &self,
+        rules: &TopicRules,
+        stale: &[String],
+        mark: Option<u32>,
+    ) -> Result<(), AttemptEnd> {
+        let filters = rules.subscriptions_here();
+        if filters.is_empty() && stale.is_empty() {
+            return Ok(());
         }
         let mut out = Vec::new();
         self.hello(NO_TERMS, 0, &mut out)?;
-        put_filters_here(&filters, &stale, QoS::ExactlyOnce, &mut out)?;
+        put_filters_here(&filters, stale, QoS::ExactlyOnce, mark, &mut out)?;
         let done = async {
             let mut socket = self.open(None, ProtocolVersion::V5)?;
             socket.write_all(&out).await?;
             self.await_filters(&mut socket, !filters.is_empty()).await?;
             close(socket).await
         };
-        tokio::time::timeout(SHARD, done).await.map_err(|_| AttemptEnd::NoShard)??;
-        Ok(session)
+        tokio::time::timeout(SHARD, done).await.map_err(|_| AttemptEnd::NoShard)?
     }
 
     /// Reads until the shard has answered SUBSCRIBE, or else UNSUBSCRIBE. Messages that come

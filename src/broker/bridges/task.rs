@@ -111,7 +111,7 @@ impl BridgeTask {
                     continue;
                 }
             };
-            is_fresh |= !session.exists;
+            is_fresh |= session.is_fresh;
             let has_messages = session.queued + session.in_flight > 0;
             if !self.bridge.connect_when().wants(order, has_messages) {
                 self.idle(order, &mut orders).await;

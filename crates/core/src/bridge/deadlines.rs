@@ -35,8 +35,11 @@ pub struct Deadlines {
     patience: Patience,
     sent: Instant,
     heard: Instant,
-    /// The time until which an answer has to come; [`Instant::NEVER`] if none is expected.
+    /// The time until which PINGRESP, or another packet, has to come; [`Instant::NEVER`] if none is
+    /// expected.
     answer: Instant,
+    /// The time until which SUBACK has to come; [`Instant::NEVER`] behind it.
+    suback: Instant,
     /// The time of the last acknowledgement; [`Instant::NEVER`] while none is expected.
     progress: Instant,
     /// The time of the last message or acknowledgement of either side.
@@ -52,7 +55,8 @@ impl Deadlines {
             patience,
             sent: now,
             heard: now,
-            answer: now + patience.answer,
+            answer: Instant::NEVER,
+            suback: now + patience.answer,
             progress: Instant::NEVER,
             passed: now,
             idle: None,
@@ -79,6 +83,12 @@ impl Deadlines {
         self.passed = now;
     }
 
+    /// Notes that SUBACK came, or that there is nothing to subscribe to. No other packet is an answer
+    /// to SUBSCRIBE: messages may come for the filters of an earlier connection.
+    pub fn subscribed(&mut self) {
+        self.suback = Instant::NEVER;
+    }
+
     /// Notes that a message was sent that the other broker has to acknowledge.
     pub fn expects_acknowledgement(&mut self, now: Instant) {
         if self.progress == Instant::NEVER {
@@ -93,12 +103,13 @@ impl Deadlines {
 
     /// Returns the next time at which [`Self::due`] has something to say.
     pub fn next(&self) -> Instant {
-        self.ping_at().min(self.answer).min(self.acknowledgement_at()).min(self.idle_at())
+        let answers = self.answer.min(self.suback);
+        self.ping_at().min(answers).min(self.acknowledgement_at()).min(self.idle_at())
     }
 
     /// Returns what is due. A PINGREQ counts as sent.
     pub fn due(&mut self, now: Instant) -> Due {
-        if self.answer <= now {
+        if self.answer.min(self.suback) <= now {
             return Due::Unanswered;
         }
         if self.acknowledgement_at() <= now {
@@ -150,7 +161,7 @@ mod tests {
         let patience =
             Patience { keep_alive: seconds(100), answer: seconds(10), acknowledgement: seconds(30) };
         let mut deadlines = Deadlines::new(Instant::ZERO, patience);
-        deadlines.heard(Instant::ZERO);
+        deadlines.subscribed();
         deadlines
     }
 
@@ -168,6 +179,16 @@ mod tests {
         assert_eq!(deadlines.due(at(100)), Due::Unanswered);
         deadlines.heard(at(99));
         assert_eq!((deadlines.due(at(100)), deadlines.next()), (Due::Nothing, at(180)));
+    }
+
+    #[test]
+    fn no_other_packet_is_an_answer_to_subscribe() {
+        let patience = Patience { keep_alive: Duration::ZERO, ..deadlines().patience };
+        let mut deadlines = Deadlines::new(Instant::ZERO, patience);
+        deadlines.heard(at(9));
+        assert_eq!((deadlines.next(), deadlines.due(at(10))), (at(10), Due::Unanswered));
+        deadlines.subscribed();
+        assert!(deadlines.next().is_never());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::notification::Notification;
 pub use super::outcome::{LinkCounts, LinkEnd, LinkNews, SaidThere};
 use super::path::{BrokerPath, Loops, Way};
 use super::rules::TopicRules;
-pub use super::subscribe::put_filters_here;
+pub use super::subscribe::{FRESH_SESSION, put_filters_here};
 use super::subscribe::{SUBSCRIBE_ID, put_subscribe};
 use crate::mqtt::codec::{Decoded, LARGEST_PACKET, PublishHead, decode, encode};
 use crate::mqtt::packet::{
@@ -100,7 +100,7 @@ impl Link {
             notification: Notification::default(),
             room: String::new(),
         };
-        link.subscribe_there(now, out)?;
+        link.subscribe_there(out)?;
         Ok(link)
     }
 
@@ -415,7 +415,7 @@ impl Link {
     }
 
     /// Subscribes at the other broker. Filters with wildcards that it does not take are reported.
-    fn subscribe_there(&mut self, now: Instant, out: &mut Output) -> Result<(), LinkEnd> {
+    fn subscribe_there(&mut self, out: &mut Output) -> Result<(), LinkEnd> {
         let TermsThere { takes_wildcards, maximum_qos, .. } = self.terms.there;
         let rules = Arc::clone(&self.rules);
         let (asked, refused): (Vec<_>, Vec<_>) = rules
@@ -427,14 +427,15 @@ impl Link {
         }));
         self.asked_there = asked.iter().map(|(filter, _)| (*filter).to_owned()).collect();
         if asked.is_empty() {
-            self.deadlines.heard(now);
+            self.deadlines.subscribed();
             return Ok(());
         }
-        put_subscribe(&asked, maximum_qos, self.terms.version, &mut out.there)
+        put_subscribe(&asked, maximum_qos, self.terms.version, None, &mut out.there)
     }
 
     fn subscribed_there(&mut self, reasons: &[ReasonCode]) -> Result<(), LinkEnd> {
         let asked = std::mem::take(&mut self.asked_there);
+        self.deadlines.subscribed();
         if asked.len() != reasons.len() {
             return Err(LinkEnd::Suback { asked: asked.len(), found: reasons.len() });
         }
@@ -448,7 +449,7 @@ impl Link {
     fn subscribe_here(&mut self, out: &mut Output) -> Result<(), LinkEnd> {
         let filters = self.rules.subscriptions_here();
         self.awaits_suback_here = !filters.is_empty();
-        put_filters_here(&filters, &self.stale, self.terms.there.maximum_qos, &mut out.here)?;
+        put_filters_here(&filters, &self.stale, self.terms.there.maximum_qos, None, &mut out.here)?;
         self.look_if_established();
         Ok(())
     }

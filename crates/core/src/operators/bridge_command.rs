@@ -1,7 +1,9 @@
 //! What a bridge needs of its session here before it connects.
 
 use crate::bridge::hello::{CONNECTED, DISCONNECTED};
+use crate::bridge::link::FRESH_SESSION;
 use crate::operators::command::{CarriedOut, Command};
+use crate::operators::session_rows::OwnSubscription;
 use crate::session::outbound::queue::QueueBounds;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::{Input, Shard};
@@ -29,8 +31,9 @@ pub enum SessionThere {
 /// The session of a bridge here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BridgeSession {
-    /// False if there is no session yet.
-    pub exists: bool,
+    /// True if there is no session, or if the session has never been connected with the other
+    /// broker.
+    pub is_fresh: bool,
     /// Its Topic Filters.
     pub filters: Vec<String>,
     /// QoS 2 identifiers that were forgotten.
@@ -47,14 +50,17 @@ impl Command for PrepareBridge {
     fn carry_out(&self, now: Instant, _: SocketView, shard: &mut Shard) -> CarriedOut<BridgeSession> {
         let mut shard = shard.control(now);
         let Some(id) = shard.view().find(&self.client_id) else {
-            return CarriedOut { outcome: BridgeSession::default(), commit: None };
+            let outcome = BridgeSession { is_fresh: true, ..BridgeSession::default() };
+            return CarriedOut { outcome, commit: None };
         };
         let forgotten = match self.there {
             SessionThere::Kept => 0,
             SessionThere::Lost => shard.forget_incoming(id),
         };
-        let outcome = shard.view().session(id).map(|entry| BridgeSession {
-            exists: true,
+        let view = shard.view();
+        let is_marked = |filter: &str| OwnSubscription::of(view, id, filter).id == FRESH_SESSION;
+        let outcome = view.session(id).map(|entry| BridgeSession {
+            is_fresh: entry.session.subscriptions.iter().any(is_marked),
             filters: entry.session.subscriptions.iter().map(str::to_owned).collect(),
             forgotten,
             queued: entry.session.sender.queue.len(),

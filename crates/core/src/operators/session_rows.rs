@@ -220,7 +220,7 @@ pub struct OwnSubscription {
 impl OwnSubscription {
     /// Returns the subscription of a session with one of its filters. Costs a look-up and a binary
     /// search.
-    fn of(shard: ShardView<'_>, id: SessionId, filter: &str) -> OwnSubscription {
+    pub(super) fn of(shard: ShardView<'_>, id: SessionId, filter: &str) -> OwnSubscription {
         let (router, session) = (shard.router(), SessionSlot(id.slot));
         let member = || {
             let address = MemberAddress { shard: shard.here(), session };
