@@ -86,6 +86,8 @@ pub struct Bridge {
     attempt: u64,
     stage: Stage,
     is_fresh: Option<bool>,
+    /// The time of the last connection.
+    pub connected: u64,
     /// The session at the other broker that has to be ended in 3.1.1 is ended.
     is_cleared: bool,
     backoff: Backoff,
@@ -102,6 +104,7 @@ impl Bridge {
             attempt: 0,
             stage: Stage::Down,
             is_fresh: None,
+            connected: 0,
             is_cleared: false,
             backoff: backoff(),
             rules: Arc::new(plan.rules()),
@@ -360,6 +363,7 @@ impl World {
         let link = Link::begin(self.instant(), Arc::clone(&rules), link_terms, stale, &mut out);
         let socket = self.open(Owner::Bridge, &bridge::client_id("x"));
         self.oracle.totals.connections += 1;
+        self.bridge.connected = self.now;
         self.oracle.totals.resumed += u64::from(terms.session_present);
         self.trace(|| format!("the bridge is accepted, {terms:?}"));
         self.bridge.stage = Stage::Linked(Box::new(Pump {

@@ -176,6 +176,8 @@ impl World {
 
     fn check_settled(&mut self) {
         assert!(self.bridge.is_established(), "the bridge is not connected after the calm");
+        let has_calmed = FAULTS_UNTIL + CALM_MS / 2;
+        assert!(self.bridge.connected < has_calmed, "the bridge connects again without a fault");
         assert!(self.publisher.is_settled(), "the publisher waits after the calm");
         self.far.check_settled();
         let (queued, in_flight) = self.look_at_session();

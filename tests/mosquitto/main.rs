@@ -13,6 +13,7 @@ mod support;
 mod acl;
 mod bridge_addresses;
 mod bridge_demand;
+mod bridge_faults;
 mod bridge_limits;
 mod bridge_rings;
 mod bridges;

@@ -1,6 +1,6 @@
 //! One attempt of a bridge: from the address to the end of the connection.
 
-use super::dial::{self, DialError, Dialled, Secrets, Stream};
+use super::dial::{self, DialError, Dialled, Names, Secrets, Stream};
 use super::parts::OwnLimits;
 use super::pump::Pump;
 use super::session::{SessionHere, stale};
@@ -121,6 +121,7 @@ pub(super) struct Attempt<'a> {
     pub(super) session: &'a SessionHere,
     pub(super) report: &'a Arc<BridgeReport>,
     pub(super) files: &'a FileThread,
+    pub(super) names: &'a Names,
 }
 
 impl Attempt<'_> {
@@ -188,7 +189,7 @@ impl Attempt<'_> {
         secrets: &Secrets,
     ) -> Result<Accepted, AttemptEnd> {
         let patience = self.bridge.patience();
-        let dialled = dial::connect(self.bridge, address, secrets, patience).await?;
+        let dialled = dial::connect(self.bridge, address, secrets, self.names, patience).await?;
         self.report.enter(clock::now(), BridgeState::AwaitingConnack);
         let client_id = self.bridge.client_id_there();
         let notification_topic = self.bridge.notifications();

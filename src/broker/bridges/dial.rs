@@ -11,13 +11,18 @@ use crate::net::tls::config_error::TlsConfigError;
 use crate::net::tls::settings::CertificateFiles;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
@@ -117,15 +122,47 @@ fn read_password(file: &Path) -> Result<Zeroizing<Vec<u8>>, DialError> {
     Ok(password)
 }
 
+/// The name that is resolved for a bridge. There is one at a time: a name server that does not
+/// answer holds one thread of a bridge, however often the bridge tries again.
+#[derive(Default)]
+pub(super) struct Names(RefCell<Option<Asked>>);
+
+/// A name on its way, and what its thread returns.
+struct Asked {
+    name: (String, u16),
+    found: JoinHandle<io::Result<Vec<SocketAddr>>>,
+}
+
+impl Names {
+    /// Resolves a name. The next call takes up what this one leaves when it is dropped.
+    async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        let is_other = |asked: &Asked| (asked.name.0.as_str(), asked.name.1) != (host, port);
+        if self.0.borrow().as_ref().is_none_or(is_other) {
+            let name = (host.to_owned(), port);
+            let asked = name.clone();
+            let found = spawn_blocking(move || asked.to_socket_addrs().map(Iterator::collect));
+            *self.0.borrow_mut() = Some(Asked { name, found });
+        }
+        let found = poll_fn(|context| match &mut *self.0.borrow_mut() {
+            Some(asked) => Pin::new(&mut asked.found).poll(context),
+            None => Poll::Pending,
+        });
+        let found = found.await;
+        *self.0.borrow_mut() = None;
+        found.map_err(io::Error::other)?
+    }
+}
+
 /// Connects to an address, with its TLS and its WebSocket. Takes `patience` at most for the sockets; the caller
 /// bounds the whole.
 pub(super) async fn connect(
     bridge: &Bridge,
     address: &BridgeAddress,
     secrets: &Secrets,
+    names: &Names,
     patience: Duration,
 ) -> Result<Dialled, DialError> {
-    let (socket, peer) = open_socket(address, patience).await?;
+    let (socket, peer) = open_socket(address, names, patience).await?;
     let codecs = match (&secrets.tls, &address.websocket_path) {
         (None, None) => FarCodecs::None,
         _ => FarCodecs::Some,
@@ -152,11 +189,12 @@ pub(super) async fn connect(
 /// Connects to the first address of a name that accepts. Each address gets its part of the time.
 async fn open_socket(
     address: &BridgeAddress,
+    names: &Names,
     patience: Duration,
 ) -> Result<(TcpStream, SocketAddr), DialError> {
     let addresses: Vec<SocketAddr> = match address.host.parse::<IpAddr>() {
         Ok(ip) => vec![SocketAddr::new(ip, address.port)],
-        Err(_) => lookup_host((&*address.host, address.port)).await.map_err(DialError::Resolve)?.collect(),
+        Err(_) => names.resolve(&address.host, address.port).await.map_err(DialError::Resolve)?,
     };
     let part = patience / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     let mut last = DialError::NoAddress;

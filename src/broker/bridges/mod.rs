@@ -52,8 +52,8 @@ use tracing::error;
 const THREAD: &str = "homing-bridge";
 
 /// Threads that resolve names at one time. A name server that does not answer holds one of them for
-/// a while.
-const RESOLVERS: usize = 16;
+/// each bridge that asks it, for a while: 5 s or 10 s with the defaults of the system.
+const RESOLVERS: usize = 64;
 
 /// Time for bridges that end to say so to both sides.
 const END: Duration = Duration::from_secs(3);

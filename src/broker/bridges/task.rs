@@ -1,6 +1,7 @@
 //! The attempts of one bridge, and the waits between them.
 
 use super::attempt::{Attempt, AttemptEnd};
+use super::dial::Names;
 use super::parts::{BridgeParts, OwnLimits};
 use super::session::SessionHere;
 use super::status::BridgeReport;
@@ -100,6 +101,7 @@ impl BridgeTask {
             session: &self.session,
             report: &self.report,
             files: &self.files,
+            names: &Names::default(),
         };
         loop {
             let order = *orders.borrow_and_update();
