@@ -3,6 +3,7 @@
 use super::BridgeState;
 use super::deadlines::{Deadlines, Due, Patience};
 use super::hello::TermsThere;
+use super::identifiers::Identifiers;
 use super::notification::Notification;
 pub use super::outcome::{LinkCounts, LinkEnd, LinkNews, SaidThere};
 use super::path::{BrokerPath, Loops, Way};
@@ -15,7 +16,6 @@ use crate::mqtt::packet::{
 };
 use crate::mqtt::topic::has_wildcard;
 use crate::time::Instant;
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,9 +59,9 @@ pub struct Link {
     /// The filters of SUBSCRIBE to the other broker.
     asked_there: Vec<String>,
     /// The identifiers that the other broker has to complete.
-    unacknowledged: HashSet<PacketId>,
+    unacknowledged: Identifiers,
     /// The identifiers of QoS 2 messages that were sent with QoS 1.
-    lowered: HashSet<PacketId>,
+    lowered: Identifiers,
     counts: LinkCounts,
     news: Vec<LinkNews>,
     loops: Loops,
@@ -92,8 +92,8 @@ impl Link {
             state: BridgeState::Subscribing,
             awaits_suback_here: true,
             asked_there: Vec::new(),
-            unacknowledged: HashSet::new(),
-            lowered: HashSet::new(),
+            unacknowledged: Identifiers::default(),
+            lowered: Identifiers::default(),
             counts: LinkCounts::default(),
             news: Vec::new(),
             loops: Loops::default(),
@@ -244,7 +244,7 @@ impl Link {
             Packet::Publish(publish) => return self.let_in(publish, out),
             Packet::Puback(ack) => {
                 self.completed(now, ack.packet_id);
-                if self.lowered.remove(&ack.packet_id) {
+                if self.lowered.remove(ack.packet_id) {
                     // The shard has sent this message with QoS 2.
                     return put_here(&Packet::Pubrec(*ack), out);
                 }
@@ -406,7 +406,7 @@ impl Link {
     }
 
     fn completed(&mut self, now: Instant, id: PacketId) {
-        self.counts.acknowledged += u64::from(self.unacknowledged.remove(&id));
+        self.counts.acknowledged += u64::from(self.unacknowledged.remove(id));
         self.deadlines.acknowledged(now, !self.unacknowledged.is_empty());
     }
 

@@ -18,6 +18,7 @@
 //! |---|---|
 //! | [`rules`] | the topics that pass, and their names at the other side |
 //! | [`hello`] | CONNECT to the other broker, its CONNACK, and CONNECT to the shard |
+//! | [`identifiers`] | a set of Packet Identifiers |
 //! | [`link`] | the packets of an established connection, in both directions |
 //! | `subscribe` | SUBSCRIBE and UNSUBSCRIBE to both sides |
 //! | `notification` | the state of the bridge on a topic of the other broker |
@@ -29,6 +30,7 @@
 pub mod backoff;
 pub mod deadlines;
 pub mod hello;
+pub mod identifiers;
 pub mod link;
 #[cfg(test)]
 mod link_tests;
