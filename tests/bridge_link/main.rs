@@ -12,7 +12,7 @@
 //! | `near` | the broker here: shards, their turns, commits and crashes |
 //! | `client` | a publisher and a subscriber here |
 //! | `bridge` | the attempts and the pump, as `src/broker/bridges` has them |
-//! | `far` | the model of the other broker |
+//! | `far` | the model of the other broker, and its exchanges of messages |
 //! | `oracle` | what each message was promised |
 
 mod bridge;

@@ -1,9 +1,11 @@
 //! A model of another broker with one client, the bridge. It does what the standard lets a broker
 //! do, and holds the bridge to what the standard says of clients.
 
-use crate::client::{encoded, number_of, payload};
+mod exchange;
+
+use crate::client::{encoded, payload};
 use crate::oracle::{Number, Side};
-use crate::plan::{HERE, MESSAGES, Plan, THERE};
+use crate::plan::{MESSAGES, Plan, THERE};
 use crate::world::{Event, World};
 use homing::mqtt::codec::{Decoded, decode, decode_connect};
 use homing::mqtt::packet::{
@@ -371,131 +373,6 @@ impl World {
         self.send_from_far(line, after, &suback);
     }
 
-    /// A message of the bridge.
-    fn far_has(&mut self, line: usize, publish: &Publish<'_>) {
-        let (Some(session), Some(connection)) = (&mut self.far.session, &mut self.far.connection) else {
-            return;
-        };
-        let number = number_of(publish);
-        assert!(publish.qos <= self.plan.far_maximum_qos, "message {number} is above Maximum QoS");
-        assert!(
-            !publish.dup || connection.session_present,
-            "message {number} has DUP, and the session is new"
-        );
-        let size = encoded(&Packet::Publish(publish.clone()), self.far.version).len();
-        let most = self.plan.far_packet_size.unwrap_or(u32::MAX);
-        assert!(
-            size <= usize::try_from(most).expect("32 bits"),
-            "message {number} is above Maximum Packet Size"
-        );
-        let message = self.oracle.message(number);
-        assert_eq!(message.from, Side::Here, "message {number} comes back as {}", publish.topic);
-        assert_eq!(publish.qos, message.qos, "message {number} has another QoS");
-        let name = HERE[message.topic].other;
-        let Some(id) = publish.packet_id else {
-            return self.oracle.arrives(self.now, Side::There, number, publish.topic, name);
-        };
-        assert!(connection.open.insert(id), "identifier {id} is in use on this connection");
-        let most = usize::from(self.plan.far_receive_maximum);
-        assert!(connection.open.len() <= most, "message {number} is beyond Receive Maximum");
-        let known = session.received.get(&id).copied();
-        if let Some(known) = known.flatten() {
-            assert_eq!(known, number, "identifier {id} is in use for another message");
-            assert!(publish.dup, "message {number} is sent again without DUP");
-        }
-        let is_exactly_once = publish.qos == QoS::ExactlyOnce;
-        if !is_exactly_once || known.is_none() {
-            if self.rng.percent(self.plan.refuses) {
-                self.oracle.totals.refused += 1;
-                connection.open.remove(&id);
-                self.oracle.message(number).is_excepted = true;
-                let reason = ReasonCode::QUOTA_EXCEEDED;
-                let ack = Acknowledgement { packet_id: id, reason, properties: Properties::EMPTY };
-                return self.far_says(line, acknowledgement(is_exactly_once, ack));
-            }
-            self.oracle.arrives(self.now, Side::There, number, publish.topic, name);
-        }
-        if is_exactly_once {
-            session.received.insert(id, Some(number));
-        } else {
-            connection.open.remove(&id);
-        }
-        self.far_says(line, acknowledgement(is_exactly_once, Acknowledgement::success(id)));
-    }
-
-    fn far_releases(&mut self, line: usize, id: PacketId) {
-        let (Some(session), Some(connection)) = (&mut self.far.session, &mut self.far.connection) else {
-            return;
-        };
-        connection.open.remove(&id);
-        let is_known = session.received.remove(&id).is_some();
-        let is_v5 = self.far.version.is_v5();
-        let reason =
-            if is_known || !is_v5 { ReasonCode::SUCCESS } else { ReasonCode::PACKET_IDENTIFIER_NOT_FOUND };
-        let ack = Acknowledgement { packet_id: id, reason, properties: Properties::EMPTY };
-        self.far_says(line, Packet::Pubcomp(ack));
-    }
-
-    /// PUBACK or PUBCOMP.
-    fn far_is_acknowledged(&mut self, ack: &Acknowledgement<'_>, qos: QoS) {
-        let (Some(session), Some(connection)) = (&mut self.far.session, &mut self.far.connection) else {
-            return;
-        };
-        let id = ack.packet_id;
-        let Some(at) =
-            session.flight.iter().position(|flight| flight.id == id && connection.sent.contains(&id))
-        else {
-            assert!(connection.twice.contains(&id), "{id} is acknowledged, and nothing has this identifier");
-            return;
-        };
-        let flight = &session.flight[at];
-        assert_eq!(flight.qos, qos, "{id} has an acknowledgement of another QoS");
-        assert!(qos != QoS::ExactlyOnce || flight.is_released, "PUBCOMP comes before PUBREL");
-        let number = flight.number;
-        session.flight.remove(at);
-        connection.sent.remove(&id);
-        // A repeated PUBREL may find nothing.
-        if ack.reason.is_error() && ack.reason != ReasonCode::PACKET_IDENTIFIER_NOT_FOUND {
-            assert!(
-                ack.reason == ReasonCode::TOPIC_NAME_INVALID || ack.reason == ReasonCode::NOT_AUTHORIZED,
-                "{ack:?}"
-            );
-            assert_eq!(THERE[self.oracle.message(number).topic].other, None, "message {number} is refused");
-        }
-        if THERE[self.oracle.message(number).topic].other.is_some() {
-            self.oracle.acknowledged(number);
-        }
-        self.far_sends();
-    }
-
-    fn far_is_received(&mut self, line: usize, ack: &Acknowledgement<'_>) {
-        let (Some(session), Some(connection)) = (&mut self.far.session, &mut self.far.connection) else {
-            return;
-        };
-        let id = ack.packet_id;
-        let Some(at) =
-            session.flight.iter().position(|flight| flight.id == id && connection.sent.contains(&id))
-        else {
-            assert!(connection.twice.contains(&id), "{id} is received, and nothing has this identifier");
-            return;
-        };
-        let number = session.flight[at].number;
-        assert_eq!(session.flight[at].qos, QoS::ExactlyOnce, "PUBREC for a message of another QoS");
-        let is_ruled = THERE[self.oracle.message(number).topic].other.is_some();
-        if ack.reason.is_error() {
-            assert!(!is_ruled, "message {number} is refused: {ack:?}");
-            assert!(self.far.version.is_v5(), "3.1.1 knows no refusal");
-            session.flight.remove(at);
-            connection.sent.remove(&id);
-            return self.far_sends();
-        }
-        session.flight[at].is_released = true;
-        if is_ruled {
-            self.oracle.acknowledged(number);
-        }
-        self.far_says(line, Packet::Pubrel(Acknowledgement::success(id)));
-    }
-
     /// A publisher there does what it does next.
     pub fn step_there(&mut self) {
         let pause = self.rng.between(10, 900);
@@ -597,8 +474,4 @@ impl Flight {
         };
         encoded(&Packet::Publish(publish), version)
     }
-}
-
-fn acknowledgement(is_exactly_once: bool, ack: Acknowledgement<'_>) -> Packet<'_> {
-    if is_exactly_once { Packet::Pubrec(ack) } else { Packet::Puback(ack) }
 }
