@@ -6,7 +6,7 @@
 //! refused PUBLISH is not found.
 
 use super::attempt::{Accepted, AttemptEnd, greet, say_goodbye};
-use super::dial;
+use super::dial::{self, Names};
 use crate::bridge::deadlines::Patience;
 use crate::bridge::hello::{Hello, TermsThere};
 use crate::bridge::link::{Link, LinkNews, LinkTerms, Output};
@@ -148,7 +148,7 @@ async fn look(
 ) -> Result<Accepts, AttemptEnd> {
     stage.set(NO_CONNECTION);
     let secrets = dial::read_files(bridge, address, &FileThread::new("homing-bridge-f", READ)).await?;
-    let dialled = dial::connect(bridge, address, &secrets, patience(bridge)).await?;
+    let dialled = dial::connect(bridge, address, &secrets, &Names::default(), patience(bridge)).await?;
     stage.set(NO_CONNACK);
     let client_id = client_id(bridge);
     let hello = Hello {
