@@ -1,11 +1,12 @@
 //! One attempt of a bridge: from the address to the end of the connection.
 
 use super::dial::{self, DialError, Dialled, Names, Secrets, Stream};
+use super::door::DoorError;
 use super::parts::OwnLimits;
 use super::pump::Pump;
+use super::running::Ending;
 use super::session::{SessionHere, stale};
 use super::status::BridgeReport;
-use super::task::Ending;
 use crate::bridge::deadlines::Patience;
 use crate::bridge::hello::{Hello, RefusedThere, TermsThere, before_renaming};
 use crate::bridge::link::{Link, LinkEnd, LinkTerms, Output};
@@ -58,16 +59,12 @@ pub(super) enum AttemptEnd {
     Link(#[from] LinkEnd),
     #[error("a packet cannot be written: {0}")]
     Encode(#[from] EncodeError),
-    #[error("the session here is refused: {0}")]
-    Here(ReasonCode),
+    #[error("{0}")]
+    Here(#[from] DoorError),
     #[error("the connection to the shard failed: {0}")]
     OwnSocket(#[from] io::Error),
     #[error("the shard closed the connection")]
     ClosedHere,
-    #[error("the shard does not answer")]
-    NoShard,
-    #[error("limits.connections is reached")]
-    TooManyConnections,
     #[error("the bridge ends")]
     Ended(Ending),
     #[error("an operator disconnects the bridge")]

@@ -10,11 +10,13 @@
 //! | file | concern |
 //! |---|---|
 //! | `dial` | the name, the socket and TLS of the other broker |
-//! | `session` | the connection to the shard, and what the session needs before |
+//! | `door` | the connection to the shard |
+//! | `session` | what the session here needs before the other broker is connected |
 //! | `attempt` | one attempt, from the address to the end of the connection |
 //! | `parts` | what the broker gives its bridges |
 //! | [`probe`] | a look at another broker, for `homing doctor` |
 //! | `pump` | the bytes between the two sockets |
+//! | `running` | the tasks that run, and those that a reload begins and ends |
 //! | `task` | the attempts of one bridge, and the waits between them |
 //! | `status` | the state of a bridge for operators |
 //! | `figures` | the figures of the sessions and the rates, for the same |
@@ -22,10 +24,12 @@
 
 mod attempt;
 mod dial;
+mod door;
 mod figures;
 mod parts;
 pub mod probe;
 mod pump;
+mod running;
 mod session;
 pub mod status;
 mod task;
@@ -36,16 +40,14 @@ use crate::config::{Bridge, Config};
 use crate::scheduling;
 pub(super) use parts::BridgeParts;
 use parts::OwnLimits;
+use running::{Configured, RunningTasks};
 use status::QueueCapacity;
-use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use task::{BridgeTask, Ending};
+use task::BridgeTask;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::watch;
-use tokio::task::{JoinHandle, LocalSet};
+use tokio::task::LocalSet;
 use tracing::error;
 
 /// The name of the thread.
@@ -54,9 +56,6 @@ const THREAD: &str = "homing-bridge";
 /// Threads that resolve names at one time. A name server that does not answer holds one of them for
 /// each bridge that asks it, for a while: 5 s or 10 s with the defaults of the system.
 const RESOLVERS: usize = 64;
-
-/// Time for bridges that end to say so to both sides.
-const END: Duration = Duration::from_secs(3);
 
 /// The bridges of the configuration in force.
 struct Wanted {
@@ -126,58 +125,24 @@ fn start(parts: BridgeParts) -> io::Result<UnboundedSender<Wanted>> {
     Ok(sender)
 }
 
-/// A bridge that runs.
-struct Running {
-    bridge: Bridge,
-    ending: watch::Sender<Ending>,
-    task: JoinHandle<()>,
+impl Configured for Bridge {
+    fn label(&self) -> &str {
+        Bridge::label(self)
+    }
 }
 
 /// Runs the bridges that are wanted, until the broker stops.
 async fn run(parts: BridgeParts, mut wanted: UnboundedReceiver<Wanted>) {
-    let mut running: HashMap<String, Running> = HashMap::new();
-    let mut own = None;
-    while let Some(new) = wanted.recv().await {
-        let keeps = |bridge: &Bridge| own == Some(new.own) && new.bridges.contains(bridge);
-        let is_named = |name: &str| new.bridges.iter().any(|bridge| bridge.label() == name);
-        let mut ended = Vec::new();
-        running.retain(|name, running| {
-            let ending = if is_named(name) { Ending::Changed } else { Ending::Removed };
-            keeps(&running.bridge) || {
-                let _ = running.ending.send(ending);
-                ended.push(std::mem::replace(&mut running.task, tokio::task::spawn_local(async {})));
-                false
-            }
-        });
-        join(ended).await;
-        own = Some(new.own);
-        parts.observer.bridges().keep(|name| is_named(name));
-        for bridge in new.bridges {
-            let (name, queue) = (bridge.label().to_owned(), new.queue.within(&bridge.queue_bounds()));
-            let report = parts.observer.bridges().report_of(&name, clock::now());
+    let mut bridges = RunningTasks::new();
+    while let Some(Wanted { bridges: new, own, queue }) = wanted.recv().await {
+        parts.observer.bridges().keep(|name| new.iter().any(|bridge| bridge.label() == name));
+        for bridge in &new {
+            let queue = queue.within(&bridge.queue_bounds());
+            let report = parts.observer.bridges().report_of(bridge.label(), clock::now());
             report.change(|facts| facts.queue = queue);
-            running.entry(name).or_insert_with(|| begin(&parts, bridge, new.own));
         }
+        let begin = |bridge, ends| Rc::new(BridgeTask::new(parts.clone(), bridge, own, ends)).run();
+        bridges.change(new, own, begin).await;
     }
-    let tasks = running.into_values().map(|running| {
-        let _ = running.ending.send(Ending::Stopped);
-        running.task
-    });
-    join(tasks.collect()).await;
-}
-
-fn begin(parts: &BridgeParts, bridge: Bridge, own: OwnLimits) -> Running {
-    let (ending, ends) = watch::channel(Ending::NotYet);
-    let task = BridgeTask::new(parts.clone(), bridge.clone(), own, ends);
-    Running { bridge, ending, task: tokio::task::spawn_local(Rc::new(task).run()) }
-}
-
-/// Waits for the end of tasks, for a bounded time.
-async fn join(tasks: Vec<JoinHandle<()>>) {
-    let all = async {
-        for task in tasks {
-            let _ = task.await;
-        }
-    };
-    let _ = tokio::time::timeout(END, all).await;
+    bridges.stop().await;
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// The limits of this broker that bridges tell others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OwnLimits {
+pub(in crate::broker) struct OwnLimits {
     pub(super) receive_maximum: u16,
     pub(super) packet_size: u32,
     pub(super) in_flight: u16,

@@ -2,9 +2,9 @@
 
 use super::attempt::AttemptEnd;
 use super::dial::{Dialled, Stream};
-use super::session::await_close;
+use super::door::await_close;
+use super::running::Ending;
 use super::status::BridgeReport;
-use super::task::Ending;
 use crate::bridge::link::{Link, LinkCounts, LinkNews, Output};
 use crate::bridge::{BridgeState, ConnectOrder};
 use crate::broker::connection::{FarProgress, FarSocket};

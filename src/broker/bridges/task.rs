@@ -3,9 +3,9 @@
 use super::attempt::{Attempt, AttemptEnd};
 use super::dial::Names;
 use super::parts::{BridgeParts, OwnLimits};
+use super::running::{Ending, chance};
 use super::session::SessionHere;
 use super::status::BridgeReport;
-use crate::auth::random::random;
 use crate::bridge::backoff::Backoff;
 use crate::bridge::rules::TopicRules;
 use crate::bridge::{BridgeState, ConnectOrder, ConnectWhen};
@@ -25,19 +25,6 @@ use tracing::{info, warn};
 /// The time between two looks at the session of a bridge that connects on demand. A look is one
 /// question to the shard, so 1,000 such bridges ask 1,000 times a second.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// The end of a bridge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// The bridge goes on.
-    NotYet,
-    /// Its configuration has changed, so it begins anew.
-    Changed,
-    /// The configuration has it no more.
-    Removed,
-    /// The broker stops.
-    Stopped,
-}
 
 /// One bridge.
 pub(super) struct BridgeTask {
@@ -253,13 +240,8 @@ impl BridgeTask {
             bridge = self.bridge.label(),
             queued,
             in_flight,
-            client_id = self.session.client_id,
+            client_id = self.session.client_id(),
             "the configuration has this bridge no more: its session stays until it expires, with its messages"
         );
     }
-}
-
-/// Returns a number from 0 to 1.
-fn chance() -> f64 {
-    random::<2>().map_or(1.0, |bytes| f64::from(u16::from_le_bytes(*bytes)) / f64::from(u16::MAX))
 }
