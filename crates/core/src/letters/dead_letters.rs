@@ -14,13 +14,13 @@ use crate::mqtt::packet::{Property, QoS, ReasonCode};
 use crate::mqtt::topic::is_reserved;
 use crate::mqtt::topic::{begins_with_dollar, escape_level};
 use crate::persistence::letter::{LetterNumber, LetterPlace, StoredLetter};
-use crate::session::drops::{DropReason, Dropped, Sent};
+use crate::session::drops::{DropReason, Dropped, REASON, Sent};
 use crate::time::Instant;
 use std::collections::VecDeque;
 
 /// Bytes of the properties that a dead letter adds at most, beside the name of the publisher, which
-/// the size of its message has.
-pub(crate) const PROPERTIES: usize = 256;
+/// the size of its message has. A character of the receiver's Reason String has four at most.
+pub(crate) const PROPERTIES: usize = 256 + 4 * REASON;
 
 /// A message to be published as a dead letter.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ pub(crate) struct DeadLetter {
     pub message: Message,
     pub cause: DropReason,
     code: Option<ReasonCode>,
+    reason: Option<Box<str>>,
     sent: Sent,
     /// True if the message was in the store, and its end is recorded in the open batch. The dead
     /// letter is committed with that batch. If a peer sent the message in a transaction, that
@@ -42,7 +43,7 @@ impl DeadLetter {
     /// Returns the dead letter for a dropped message, or `None` if the redelivery policy does not
     /// ask for one. A message of the broker makes no dead letter.
     pub(crate) fn of(dropped: Dropped, receiver: &DropReceiver<'_>) -> Option<DeadLetter> {
-        let Dropped { cause, message, sent, code, .. } = dropped;
+        let Dropped { cause, message, sent, code, reason, .. } = dropped;
         let DropReceiver { client_id, redelivery, stored, .. } = *receiver;
         let message = message?;
         if begins_with_dollar(message.topic()) && is_reserved(message.topic()) {
@@ -53,7 +54,7 @@ impl DeadLetter {
         }
         let topic = dead_letter_topic(client_id, message.topic());
         let stored = stored && message.header().qos != QoS::AtMostOnce;
-        Some(DeadLetter { topic, receiver: client_id.into(), message, cause, code, sent, stored })
+        Some(DeadLetter { topic, receiver: client_id.into(), message, cause, code, reason, sent, stored })
     }
 
     /// Returns the dead letter for the store, which dates it to `now`.
@@ -84,6 +85,9 @@ impl DeadLetter {
         say("cause", self.cause.name());
         if let Some(code) = self.code {
             say("reason-code", &format!("0x{:02X}", code.byte()));
+        }
+        if let Some(reason) = &self.reason {
+            say("reason-string", reason);
         }
         say("attempts", &self.sent.times.to_string());
         if self.sent.times > 0 {

@@ -1,8 +1,10 @@
 //! Why a message was dropped: one type for the whole broker.
 
+use crate::mqtt::codec::property;
 use crate::mqtt::excerpt::Excerpt;
 use crate::mqtt::message::Message;
-use crate::mqtt::packet::ReasonCode;
+use crate::mqtt::packet::{Acknowledgement, Property, ReasonCode};
+use crate::mqtt::topic::first_chars;
 use crate::named_enum::named_enum;
 use crate::persistence::records::EntryNumber;
 use crate::persistence::rows::PagedOut;
@@ -11,6 +13,9 @@ use crate::time::Instant;
 
 /// Characters of a topic that a drop keeps.
 pub const TOPIC: usize = 128;
+
+/// Characters of a receiver's Reason String that a drop keeps.
+pub const REASON: usize = 200;
 
 named_enum! {
     /// The reason why a message, or one copy of it, never reaches its receiver.
@@ -162,6 +167,8 @@ pub struct Dropped {
     pub sent: Sent,
     /// The negative reason code of the receiver, if the receiver sent one.
     pub code: Option<ReasonCode>,
+    /// The first [`REASON`] characters of the Reason String beside it.
+    pub reason: Option<Box<str>>,
     /// The delivery objective that counts the delivery.
     pub mark: DeliveryMark,
 }
@@ -187,7 +194,7 @@ impl Dropped {
     /// in memory.
     pub fn new(cause: DropReason, message: Option<Message>) -> Dropped {
         let (sent, mark) = (Sent::default(), DeliveryMark::NONE);
-        Dropped { cause, message, topic: None, unread: None, sent, code: None, mark }
+        Dropped { cause, message, topic: None, unread: None, sent, code: None, reason: None, mark }
     }
 
     /// Creates the drop of a message that is in the store alone, whose rows may stay until its
@@ -200,6 +207,15 @@ impl Dropped {
     /// Adds the topic of a message that is not made for the drop alone.
     pub fn on(self, topic: &str) -> Dropped {
         Dropped { topic: Some(Excerpt::of(topic, TOPIC)), ..self }
+    }
+
+    /// Adds the negative acknowledgement of the receiver.
+    pub fn refused_by(self, ack: &Acknowledgement<'_>) -> Dropped {
+        let reason = property::iter(ack.properties).find_map(|property| match property {
+            Property::ReasonString(text) => Some(first_chars(text, REASON).into()),
+            _ => None,
+        });
+        Dropped { code: Some(ack.reason), reason, ..self }
     }
 
     /// Adds the mark of the delivery.

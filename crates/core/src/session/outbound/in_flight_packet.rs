@@ -72,12 +72,12 @@ impl Unacked {
     }
 
     /// Turns the packet into a drop.
-    pub fn into_drop(self, cause: DropReason, code: Option<ReasonCode>) -> Dropped {
+    pub fn into_drop(self, cause: DropReason) -> Dropped {
         let Transmission { transmissions, first_sent, .. } = self.transmission;
         let last = first_sent + Duration::from_millis(self.last_sent_after.into());
         let sent = Sent { times: transmissions, first: first_sent, last };
         let dropped = Dropped::unsent(cause, self.delivery.message).counted_by(self.delivery.mark);
-        Dropped { sent, code, ..dropped }
+        Dropped { sent, ..dropped }
     }
 }
 

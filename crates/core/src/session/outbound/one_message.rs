@@ -90,7 +90,7 @@ impl Sender {
         let dropped = match found {
             Found::InFlight(number) => {
                 let removed = self.window.get_mut().and_then(|window| window.remove_publish(number, quota));
-                removed.map(|publish| publish.into_drop(cause, None))
+                removed.map(|publish| publish.into_drop(cause))
             }
             Found::Queued(queued) => {
                 let removed = self.queue.get_mut().and_then(|queue| queue.remove(&queued));

@@ -198,7 +198,7 @@ impl Sender {
         }
         if reason.is_error() {
             counters.note_audited(&finished.delivery.message, AckKind::Puback, ack);
-            counters.drops.lose(finished.into_drop(DropReason::NegativelyAcknowledged, Some(reason)));
+            counters.drops.lose(finished.into_drop(DropReason::NegativelyAcknowledged).refused_by(ack));
         } else if !AckedDelivery::is_usual(finished.delivery.mark, took_ms) {
             let Delivery { message, mark, .. } = &finished.delivery;
             let delivery = AckedDelivery { receiver, message, first_sent, mark: *mark };
@@ -222,7 +222,7 @@ impl Sender {
         if reason.is_error() {
             let Some(finished) = window.reject(id) else { return false };
             counters.pubrec_time.add(now.millis_since(finished.transmission.first_sent));
-            counters.drops.lose(finished.into_drop(DropReason::NegativelyAcknowledged, Some(reason)));
+            counters.drops.lose(finished.into_drop(DropReason::NegativelyAcknowledged).refused_by(ack));
             return true;
         }
         let topic = if self.redelivery.differ_by_topic() { window.topic(id) } else { None };
@@ -295,7 +295,7 @@ impl Sender {
     pub(super) fn drop_exhausted(&mut self, number: u64, quota: Quota, drops: &mut Drops) -> bool {
         let removed = self.window.get_mut().and_then(|window| window.remove_publish(number, quota));
         let Some(p) = removed else { return false };
-        drops.lose(p.into_drop(DropReason::Exhausted, None));
+        drops.lose(p.into_drop(DropReason::Exhausted));
         true
     }
 
@@ -323,7 +323,7 @@ impl Sender {
         if let Err(unsendable) = wire.put_publish(now, &p.delivery.message, sending) {
             // 5.0 [MQTT-3.1.2-25]
             if let Some(p) = window.remove_unsent() {
-                counters.drops.lose(p.into_drop(unsendable.drop_reason(), None));
+                counters.drops.lose(p.into_drop(unsendable.drop_reason()));
             }
             return;
         }

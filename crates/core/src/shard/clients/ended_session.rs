@@ -150,7 +150,7 @@ impl EndedSession {
                     &mut shard.core,
                 );
             }
-            _ => self.report_drop(unfinished.into_drop(DropReason::SessionEnded, None), &mut shard.core),
+            _ => self.report_drop(unfinished.into_drop(DropReason::SessionEnded), &mut shard.core),
         }
     }
 

@@ -124,7 +124,7 @@ impl QueueCheck {
             if unacked.delivery.share.is_some() && unacked.delivery.qos == QoS::AtLeastOnce {
                 shared.push(unacked.delivery);
             } else {
-                counters.drops.lose(unacked.into_drop(DropReason::NotAuthorized, None));
+                counters.drops.lose(unacked.into_drop(DropReason::NotAuthorized));
             }
         }
         for delivery in queued.taken {
