@@ -83,7 +83,7 @@ pub mod file_thread;
 pub mod finding;
 pub mod framed;
 pub mod health;
-#[cfg(any(feature = "http-auth", feature = "otlp"))]
+#[cfg(any(feature = "http-auth", feature = "otlp", feature = "sinks"))]
 pub mod http_client;
 pub mod import;
 #[cfg(feature = "load")]
@@ -98,5 +98,5 @@ pub mod store;
 
 pub use homing_core::{
     access, bridge, durability, escape, events, letters, login, mqtt, named_enum, operators, peers,
-    persistence, routing, session, shard, shared, slots, time,
+    persistence, routing, session, shard, shared, sink, slots, time,
 };

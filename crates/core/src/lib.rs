@@ -29,5 +29,6 @@ pub mod schema;
 pub mod session;
 pub mod shard;
 pub mod shared;
+pub mod sink;
 pub mod slots;
 pub mod time;

@@ -13,6 +13,7 @@ use crate::routing::shared_group::Presence;
 use crate::session::drops::DropReason;
 use crate::session::outbound::stall::Holder;
 use crate::session::trace_steps::StepKind;
+use crate::sink::SinkState;
 use std::fmt::Display;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
@@ -73,6 +74,7 @@ words! {
     DropReason;
     Presence;
     RefusedKind;
+    SinkState;
     StepKind;
     WaitKind;
 }

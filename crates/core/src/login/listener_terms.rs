@@ -10,6 +10,7 @@ use crate::session::authentication::AuthPolicy;
 use crate::session::client_id_rule::ClientIdRule;
 use crate::session::connect::ConnectRefusal;
 use crate::session::mount_point::MountPoint;
+use crate::sink;
 use arc_swap::ArcSwap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,13 +52,13 @@ pub struct ListenerTerms {
     pub rules: Arc<LiveRules>,
 }
 
-/// Whom a listener serves: clients, or a bridge of this broker.
+/// Whom a listener serves: clients, or a bridge or sink of this broker.
 #[derive(Clone, Debug, Default)]
 pub enum Served {
-    /// Clients. A client may not have the client identifier of a bridge.
+    /// Clients. A client may not have the client identifier of a bridge or sink.
     #[default]
     Clients,
-    /// One bridge, with the rules of its session alone; `None` if the ACL file counts.
+    /// One bridge or sink, with the rules of its session alone; `None` if the ACL file counts.
     Bridge(Option<SessionRules>),
 }
 
@@ -105,16 +106,18 @@ impl ListenerTerms {
         }
     }
 
-    /// Checks that bridges alone have a client identifier that begins with `$bridge/`.
+    /// Checks that bridges and sinks alone have a client identifier that begins with `$bridge/` or
+    /// `$sink/`.
     ///
     /// # Errors
     /// The refusal.
-    pub(crate) fn check_bridge_prefix(&self, client_id: &str) -> Result<(), ConnectRefusal> {
+    pub(crate) fn check_prefix(&self, client_id: &str) -> Result<(), ConnectRefusal> {
         let is_bridge = matches!(self.serves, Served::Bridge(_));
-        if client_id.starts_with(bridge::CLIENT_ID_PREFIX) == is_bridge {
+        let prefixes = [bridge::CLIENT_ID_PREFIX, sink::CLIENT_ID_PREFIX];
+        if prefixes.iter().any(|prefix| client_id.starts_with(prefix)) == is_bridge {
             return Ok(());
         }
-        let what = "client ids that begin with $bridge/ are those of the broker's own bridges";
+        let what = "client ids that begin with $bridge/ or $sink/ are those of the broker's own connections";
         Err(ConnectRefusal::new(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID, what))
     }
 

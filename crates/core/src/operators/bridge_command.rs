@@ -1,9 +1,11 @@
-//! What a bridge needs of its session here before it connects.
+//! What a bridge needs of its session here before it connects, and a sink of its deliveries.
 
 use crate::bridge::hello::{CONNECTED, DISCONNECTED};
 use crate::bridge::link::FRESH_SESSION;
+use crate::mqtt::packet::PacketId;
 use crate::operators::command::{CarriedOut, Command};
 use crate::operators::session_rows::OwnSubscription;
+use crate::persistence::rows::Entry;
 use crate::session::outbound::queue::QueueBounds;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::{Input, Shard};
@@ -108,5 +110,41 @@ impl Command for PublishBridgeState {
         let payload = if self.is_connected { CONNECTED } else { DISCONNECTED };
         shard.input(now, Input::Own(&self.topic, payload));
         CarriedOut { outcome: (), commit: None }
+    }
+}
+
+/// Asks for the numbers of deliveries that a connected sink has in flight. A number is the same
+/// after a crash, and no other delivery of the store ever has it. A delivery that is not stored has
+/// its place in the window for a number.
+///
+/// Answered once the deliveries are committed: a number that a crash takes back could be given to
+/// another delivery.
+#[derive(Clone, Debug)]
+pub struct NumberDeliveries {
+    /// The client identifier of the sink.
+    pub client_id: Box<str>,
+    /// The Packet Identifiers of the deliveries.
+    pub ids: Vec<PacketId>,
+}
+
+impl Command for NumberDeliveries {
+    /// The number of each identifier; `None` if no message is in flight under it.
+    type Outcome = Vec<Option<u64>>;
+
+    fn carry_out(&self, now: Instant, _: SocketView, shard: &mut Shard) -> CarriedOut<Vec<Option<u64>>> {
+        let shard = shard.control(now);
+        let view = shard.view();
+        let Some(entry) = view.find(&self.client_id).and_then(|id| view.session(id)) else {
+            return CarriedOut { outcome: vec![None; self.ids.len()], commit: None };
+        };
+        let window = &entry.session.sender.window;
+        let mut commit = None;
+        let outcome = self.ids.iter().map(|id| {
+            let (delivery, running) = window.delivery_under(*id)?;
+            let stored = delivery.stored.as_deref();
+            commit = commit.max(stored.and_then(Entry::pending));
+            Some(stored.map_or(running, |stored| stored.number().0))
+        });
+        CarriedOut { outcome: outcome.collect(), commit }
     }
 }

@@ -28,7 +28,7 @@
 //! | [`client_commands`] | commands about one client |
 //! | [`message_commands`] | commands about messages that no session has |
 //! | [`publish_command`] | the command to publish a message |
-//! | [`bridge_command`] | what a bridge needs of its session before it connects |
+//! | [`bridge_command`] | what bridges and sinks need of their sessions |
 //! | [`bulk_commands`] | commands about many connections, dead letters or messages |
 
 pub mod bridge_command;

@@ -48,6 +48,15 @@ impl RedeliveryPolicy {
         }
     }
 
+    /// Returns the settings of a sink, before any rule. Its service may be away for long, which is no
+    /// reason to disconnect the session or to drop messages. What the service refuses becomes a
+    /// dead letter.
+    pub fn for_sinks(&self) -> RedeliveryPolicy {
+        let ack = AckPolicy { timeout: Duration::ZERO, ..self.ack.clone() };
+        let retry = RetryPolicy { on_exhausted: OnExhausted::Keep, ..self.retry.clone() };
+        RedeliveryPolicy { ack, retry, negative_ack: true, ..self.clone() }
+    }
+
     /// Returns when a packet that was resent `round` times is due again on this connection. In 5.0
     /// the packet is then overdue and not resent. [`Instant::NEVER`] if redelivery is off.
     // 5.0 [MQTT-4.4.0-1]; 3.1 and 3.1.1 leave it open.

@@ -9,6 +9,7 @@ use crate::session::outbound::retry::OnExhausted;
 use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::redelivery_rule::{MOST, RedeliveryRule};
 use crate::session::session_redelivery::SessionRedelivery;
+use crate::sink;
 use hashbrown::HashMap;
 use std::sync::{Arc, Weak};
 
@@ -66,6 +67,9 @@ impl Rules {
     /// Returns the settings of a client. Costs one match for each rule with a client or user.
     pub fn resolve(&mut self, client_id: &str, user_name: Option<&str>) -> Arc<SessionRedelivery> {
         let bits = bits(&self.rules, |rule| rule.concerns(client_id, user_name));
+        if client_id.starts_with(sink::CLIENT_ID_PREFIX) {
+            return Arc::new(SessionRedelivery::new(&self.defaults.for_sinks(), chosen(&self.rules, bits)));
+        }
         if bits == self.common {
             return Arc::clone(&self.nobody);
         }

@@ -216,6 +216,13 @@ impl InFlight {
         Some(&self.publishes.get(self.index_of(number)?)?.delivery)
     }
 
+    /// Returns the delivery that waits for PUBACK or PUBREC under an identifier, and its running
+    /// number.
+    pub fn delivery_under(&self, id: PacketId) -> Option<(&Delivery, u64)> {
+        let publish = self.publishes.get(self.find(id)?)?;
+        Some((&publish.delivery, publish.transmission.number()))
+    }
+
     /// Returns the index of the PUBLISH with this running number.
     #[inline]
     fn index_of(&self, number: u64) -> Option<usize> {

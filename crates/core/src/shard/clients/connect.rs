@@ -328,7 +328,7 @@ impl<'a> ConnectRequest<'a> {
         core: &Core,
     ) -> Result<(), ConnectRefusal> {
         let client_id = self.connect.client_id;
-        listener.check_bridge_prefix(client_id)?;
+        listener.check_prefix(client_id)?;
         match &listener.client_id {
             Some(rule)
                 if !client_id.is_empty()
