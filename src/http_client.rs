@@ -1,5 +1,5 @@
-//! The connections to a configured HTTP service, such as the service for logins. They use HTTP/1.1
-//! with keep-alive, over TCP or TLS.
+//! The connections to a configured HTTP service, such as the service for logins or a sink. They use
+//! HTTP/1.1 with keep-alive, over TCP or TLS.
 //!
 //! hyper does the protocol. The few connections are kept here, because a pool of hyper-util brings
 //! redirects, HTTP/2 and a dozen crates that nobody needs for one service.
@@ -10,6 +10,7 @@ use crate::clock;
 use crate::config::ServiceUrl;
 use crate::net::tls::client::client_config;
 use crate::net::tls::config_error::TlsConfigError;
+use crate::net::tls::settings::CertificateFiles;
 use crate::time::Instant;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -56,9 +57,16 @@ pub(crate) enum RequestError {
     Broken(io::Error),
     #[error("its answer is larger than 64 KiB")]
     TooLarge,
+    #[cfg(feature = "sinks")]
+    #[error("no answer within timeout")]
+    Late,
+    #[cfg(feature = "sinks")]
+    #[error("its answer did not end in time")]
+    SlowBody,
 }
 
 /// The answer of a service as it came.
+#[cfg(any(feature = "http-auth", feature = "otlp"))]
 pub(crate) struct HttpReply {
     pub(crate) status: u16,
     /// The value of Retry-After in seconds, if there is one.
@@ -67,6 +75,27 @@ pub(crate) struct HttpReply {
     pub(crate) body: Bytes,
 }
 
+/// An answer whose status counts, whatever becomes of its body.
+#[cfg(feature = "sinks")]
+pub(crate) struct HttpStatus {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    /// The body, if it came in time and within the bounds.
+    pub(crate) body: Result<Bytes, RequestError>,
+}
+
+/// The files for TLS to a service.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct TlsFiles<'a> {
+    /// The authorities that its certificate may come from; without it those of the system count.
+    pub(crate) ca: Option<&'a Path>,
+    /// The certificate of this side.
+    pub(crate) identity: Option<&'a CertificateFiles>,
+}
+
+/// One side of a connection.
+type Sender = SendRequest<Full<Bytes>>;
+
 /// One service, with its connections.
 pub(crate) struct HttpTarget {
     url: ServiceUrl,
@@ -74,25 +103,24 @@ pub(crate) struct HttpTarget {
     /// `None` for plain TCP.
     tls: Option<(TlsConnector, ServerName<'static>)>,
     /// Connections without a request, the last used at the end.
-    idle: Mutex<Vec<(Instant, SendRequest<Full<Bytes>>)>>,
+    idle: Mutex<Vec<(Instant, Sender)>>,
 }
 
 impl HttpTarget {
-    /// Returns the service at `url`, which gets bodies of this type. `ca` has the authorities that
-    /// its certificate may come from; without it those of the system count.
+    /// Returns the service at `url`, which gets bodies of this type.
     ///
     /// # Errors
-    /// The authorities cannot be read, or the host is no name that a certificate can have.
+    /// The files for TLS cannot be read, or the host is no name that a certificate can have.
     pub(crate) fn new(
         url: ServiceUrl,
-        ca: Option<&Path>,
+        files: TlsFiles<'_>,
         headers: &HttpHeaders,
         content_type: &'static str,
     ) -> Result<HttpTarget, TargetError> {
         let tls = match url.is_tls {
             true => {
                 let name = ServerName::try_from(url.host.to_string()).map_err(|_| TargetError::Name)?;
-                let mut config = client_config(ca, None).map_err(TargetError::Ca)?;
+                let mut config = client_config(files.ca, files.identity).map_err(TargetError::Ca)?;
                 Arc::make_mut(&mut config).alpn_protocols = vec![b"http/1.1".to_vec()];
                 Some((TlsConnector::from(config), name))
             }
@@ -108,42 +136,80 @@ impl HttpTarget {
     ///
     /// # Errors
     /// There is no answer, or it is too large. Never times out: the caller bounds the time.
+    #[cfg(any(feature = "http-auth", feature = "otlp"))]
     pub(crate) async fn ask(&self, body: Bytes) -> Result<HttpReply, RequestError> {
-        while let Some(mut sender) = self.take_idle() {
-            if sender.ready().await.is_err() {
-                continue;
-            }
-            match sender.send_request(self.request(body.clone())).await {
-                Ok(response) => return self.read(response, sender).await,
-                Err(_) => break,
-            }
-        }
-        let mut sender = self.connect().await?;
-        let response = sender.send_request(self.request(body)).await.map_err(broken)?;
-        self.read(response, sender).await
-    }
-
-    fn request(&self, body: Bytes) -> Request<Full<Bytes>> {
-        let mut request = Request::new(Full::new(body));
-        *request.method_mut() = hyper::Method::POST;
-        // The configuration has checked the URL. A target that hyper refuses is sent as `/`.
-        *request.uri_mut() = self.url.target.parse().unwrap_or_default();
-        *request.headers_mut() = self.headers.clone();
-        request
-    }
-
-    /// Reads the body of an answer, and keeps the connection for the next request.
-    async fn read(
-        &self,
-        response: Response<Incoming>,
-        sender: SendRequest<Full<Bytes>>,
-    ) -> Result<HttpReply, RequestError> {
+        let (response, sender) = self.send(&HeaderMap::new(), body).await?;
         let status = response.status().as_u16();
         #[cfg(feature = "otlp")]
         let retry_after = response
             .headers()
             .get(hyper::header::RETRY_AFTER)
             .and_then(|value| value.to_str().ok()?.parse().ok());
+        let body = self.read(response, sender).await?;
+        Ok(HttpReply {
+            status,
+            #[cfg(feature = "otlp")]
+            retry_after,
+            body,
+        })
+    }
+
+    /// As [`Self::ask`], with further headers. The status counts as soon as the head of the answer
+    /// is there, for which the service has the first time. It has the second one for the body,
+    /// because a service that has the request may still be slow to say more.
+    ///
+    /// # Errors
+    /// There is no head of an answer in time.
+    #[cfg(feature = "sinks")]
+    pub(crate) async fn post(
+        &self,
+        headers: &HeaderMap,
+        body: Bytes,
+        (head_patience, body_patience): (Duration, Duration),
+    ) -> Result<HttpStatus, RequestError> {
+        let sent = tokio::time::timeout(head_patience, self.send(headers, body)).await;
+        let (mut response, sender) = sent.unwrap_or(Err(RequestError::Late))?;
+        let (status, headers) = (response.status().as_u16(), std::mem::take(response.headers_mut()));
+        let body = tokio::time::timeout(body_patience, self.read(response, sender)).await;
+        Ok(HttpStatus { status, headers, body: body.unwrap_or(Err(RequestError::SlowBody)) })
+    }
+
+    /// Sends a request, and returns the head of the answer with the connection that has its body.
+    async fn send(
+        &self,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<(Response<Incoming>, Sender), RequestError> {
+        while let Some(mut sender) = self.take_idle() {
+            if sender.ready().await.is_err() {
+                continue;
+            }
+            match sender.send_request(self.request(headers, body.clone())).await {
+                Ok(response) => return Ok((response, sender)),
+                Err(_) => break,
+            }
+        }
+        let mut sender = self.connect().await?;
+        let response = sender.send_request(self.request(headers, body)).await.map_err(broken)?;
+        Ok((response, sender))
+    }
+
+    fn request(&self, headers: &HeaderMap, body: Bytes) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = hyper::Method::POST;
+        // The configuration has checked the URL. A target that hyper refuses is sent as `/`.
+        *request.uri_mut() = self.url.target.parse().unwrap_or_default();
+        let all = request.headers_mut();
+        all.clone_from(&self.headers);
+        for name in headers.keys() {
+            all.remove(name);
+        }
+        all.extend(headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+        request
+    }
+
+    /// Reads the body of an answer, and keeps the connection for the next request.
+    async fn read(&self, response: Response<Incoming>, sender: Sender) -> Result<Bytes, RequestError> {
         let body = Limited::new(response.into_body(), LARGEST_ANSWER).collect().await;
         let body = body.map_err(|error| match error.downcast::<hyper::Error>() {
             Ok(error) => broken(*error),
@@ -153,15 +219,10 @@ impl HttpTarget {
         let now = clock::now();
         idle.retain(|(since, sender)| *since + IDLE > now && !sender.is_closed());
         idle.push((now, sender));
-        Ok(HttpReply {
-            status,
-            #[cfg(feature = "otlp")]
-            retry_after,
-            body: body.to_bytes(),
-        })
+        Ok(body.to_bytes())
     }
 
-    fn take_idle(&self) -> Option<SendRequest<Full<Bytes>>> {
+    fn take_idle(&self) -> Option<Sender> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, sender) = idle.pop()?;
         if since + IDLE > clock::now() {
@@ -172,7 +233,7 @@ impl HttpTarget {
         None
     }
 
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, RequestError> {
+    async fn connect(&self) -> Result<Sender, RequestError> {
         let stream =
             TcpStream::connect((&*self.url.host, self.url.port)).await.map_err(RequestError::Connect)?;
         stream.set_nodelay(true).map_err(RequestError::Connect)?;
@@ -193,7 +254,7 @@ impl fmt::Display for HttpTarget {
 }
 
 /// Starts HTTP on a stream. The task that carries it ends with the stream, or with its sender.
-async fn handshake<S>(stream: S) -> Result<SendRequest<Full<Bytes>>, RequestError>
+async fn handshake<S>(stream: S) -> Result<Sender, RequestError>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {

@@ -33,7 +33,7 @@
 //! | `homing-shake-N` | `runtime.handshake_threads`, if a listener needs them | handshakes |
 //! | `homing-auth-N` | `auth.workers`, with passwords or tokens | their checks (`authenticator`) |
 //! | `homing-http` | one, with `auth.http_url` | the requests of the `authenticator` by HTTP |
-//! | `homing-bridge` | one, with `[[bridges]]` | the sockets of the bridges (`bridges`) |
+//! | `homing-bridge` | one, with `[[bridges]]` or `[[sinks]]` | the sockets of bridges and sinks (`bridges`, `sinks`) |
 //! | `homing-log` | one | writes log lines to standard error ([`crate::log::stderr`]) |
 //!
 //! The process's first thread waits for signals ([`Broker::run`]).
@@ -52,6 +52,7 @@
 //! | `storage` | the store at the start: recovered sessions to their shards |
 //! | `bind` | the sockets of the listeners |
 //! | [`bridges`] | connections to other brokers, on a thread of their own |
+//! | [`sinks`] | requests to HTTP services, on the same thread |
 //! | `connect_limits` | connects a second, and of one address |
 //! | `listener`, `open_listener` | accepted sockets to the shards; facts about a listener |
 //! | `listener_plan`, `live_listeners` | the way to new listeners; listeners that open and close |
@@ -103,6 +104,7 @@ mod rule_files;
 mod settings;
 pub mod shard_actor;
 mod signals;
+pub mod sinks;
 mod start_error;
 pub mod statistics;
 mod storage;

@@ -10,6 +10,7 @@ use super::question::{AskShard, CommandShard, PublishInShard, ShardAnswer, Trace
 use super::reload::{ReloadMode, Reloaded};
 use super::shard_actor::ShardActor;
 use super::signals::Request;
+use super::sinks::status::SinkDirectory;
 use super::statistics::BrokerStatistics;
 use crate::config::KeyInForce;
 use crate::events::trace::TraceWatch;
@@ -44,6 +45,7 @@ pub struct Observer {
     expiry: Addr<ExpiryActor>,
     /// `None` without a data directory.
     store: Option<Arc<StoreView>>,
+    sinks: Arc<SinkDirectory>,
 }
 
 /// The shard did not answer in time, or the broker stops.
@@ -58,7 +60,16 @@ impl Observer {
         shards: &[Addr<ShardActor>],
         expiry: Addr<ExpiryActor>,
     ) -> Observer {
-        Observer { statistics, shared, listeners, shards: shards.into(), expiry, requests: None, store: None }
+        Observer {
+            statistics,
+            shared,
+            listeners,
+            shards: shards.into(),
+            expiry,
+            requests: None,
+            store: None,
+            sinks: Arc::default(),
+        }
     }
 
     /// Adds the way to the store.
@@ -74,6 +85,11 @@ impl Observer {
     /// Returns the states of the bridges.
     pub fn bridges(&self) -> &BridgeDirectory {
         &self.statistics.bridges
+    }
+
+    /// Returns the states of the sinks.
+    pub fn sinks(&self) -> &SinkDirectory {
+        &self.sinks
     }
 
     /// Reads the configuration and its files again, after the reloads that were asked for before.

@@ -379,8 +379,8 @@ mod tests {
             config.log.events_per_second,
             (config.store.largest_size(), in_intervals.synced_every()),
             config.sys.interval_of(0),
-            // The HTTP interface, the export and the bridges are given the whole configuration.
-            (&config.admin.hosts, config.admin.payloads, &config.bridges),
+            // The HTTP interface, the export, bridges and sinks are given the whole configuration.
+            (&config.admin.hosts, config.admin.payloads, &config.bridges, &config.sinks),
             (&config.admin.credentials, &config.admin.trusted_proxies, &config.otlp),
         );
         format!("{parts:?}")

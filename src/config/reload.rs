@@ -123,6 +123,7 @@ pub(crate) fn every_key_changed() -> Vec<(&'static str, Loaded)> {
             "bridges" => {
                 "[[bridges]]\nname = \"a\"\naddresses = [\"mqtt://a\"]\ntopics = [{ direction = \"in\", filter = \"a\" }]\n"
             }
+            "sinks" => "[[sinks]]\nname = \"a\"\nurl = \"http://a/\"\nfilters = [\"a/#\"]\n",
             _ => "",
         };
         let directory = tempfile::tempdir().expect("a directory");

@@ -7,6 +7,9 @@ use config::{Value, ValueKind};
 /// The key with the address of a service. The query of the address may have a password.
 const SERVICE: &str = "auth.http_url";
 
+/// The key with the sinks: addresses, and headers for them.
+const SINKS: &str = "sinks";
+
 /// The key with the address of a collector, which has no secret once it is valid.
 const COLLECTOR: &str = "otlp.endpoint";
 
@@ -18,8 +21,33 @@ pub(super) fn without_secrets(path: &str, value: &Value) -> String {
         (SERVICE, address) => without_query(address),
         (COLLECTOR, Some(address)) if !address.contains(['@', '?']) => in_full(value),
         (COLLECTOR, _) => "\"...\"".to_owned(),
+        (SINKS, None) => in_full(&sinks_without_secrets(value)),
         _ => in_full(value),
     }
+}
+
+/// Returns sinks without the queries of their addresses, and without the values of their headers.
+fn sinks_without_secrets(value: &Value) -> Value {
+    let hidden = |value: &Value| match &value.kind {
+        ValueKind::Table(headers) => {
+            let names = headers.keys().map(|name| (name.clone(), Value::new(None, "...")));
+            Value::new(None, ValueKind::Table(names.collect()))
+        }
+        _ => Value::new(None, "..."),
+    };
+    let mut value = value.clone();
+    let ValueKind::Array(sinks) = &mut value.kind else { return value };
+    for sink in sinks {
+        let ValueKind::Table(fields) = &mut sink.kind else { continue };
+        if let Some(url) = fields.get_mut("url") {
+            let shown = without_query(text(url));
+            *url = Value::new(None, shown.trim_matches('"'));
+        }
+        if let Some(headers) = fields.get_mut("headers") {
+            *headers = hidden(headers);
+        }
+    }
+    value
 }
 
 fn without_query(address: Option<&str>) -> String {
@@ -81,6 +109,19 @@ mod tests {
             assert_eq!(refusal.lines().count(), 1, "{refusal}");
             assert!(!refusal.contains("secret") && !refusal.contains("hidden.example"), "{refusal}");
         }
+    }
+
+    #[test]
+    fn a_sink_is_shown_without_the_query_of_its_address_and_the_values_of_its_headers() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("homing.toml");
+        let text = "[[sinks]]\nname = \"a\"\nurl = \"https://b/c?key=secret\"\nfilters = [\"d\"]\nheaders = { X-Key = \"secret\" }\n";
+        std::fs::write(&file, text).expect("a file");
+        let loaded = Sources::new().file(&file).load().expect("a valid file");
+        let sinks = loaded.changed.iter().find(|setting| setting.key == "sinks").expect("changed");
+        let shown =
+            "[{ filters = [\"d\"], headers = { X-Key = \"...\" }, name = \"a\", url = \"https://b/c?...\" }]";
+        assert_eq!(sinks.value, shown);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The address of an HTTP service, as an operator writes it.
 
-use super::value;
-use config::Value;
+use super::value::{self, Field};
+use config::{Value, ValueKind};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -52,6 +52,18 @@ impl fmt::Display for ServiceUrl {
         let scheme = if self.is_tls { "https" } else { "http" };
         let path = self.target.split('?').next().unwrap_or_default();
         write!(f, "{scheme}://{}{path}", self.authority)
+    }
+}
+
+impl Field for ServiceUrl {
+    fn read(value: &Value) -> Option<ServiceUrl> {
+        ServiceUrl::parse(value::text(value)?)
+    }
+
+    fn write(&self) -> ValueKind {
+        let ServiceUrl { is_tls, authority, target, .. } = self;
+        let scheme = if *is_tls { "https" } else { "http" };
+        ValueKind::String(format!("{scheme}://{authority}{target}"))
     }
 }
 

@@ -1,5 +1,5 @@
 //! The checks that all lists of tables have in common: `[[listeners]]`, `[[slo]]`,
-//! `[[bridges]]` and `[[redelivery.rules]]`. A problem is reported with the number of its table.
+//! `[[bridges]]`, `[[sinks]]` and `[[redelivery.rules]]`. A problem is reported with the number of its table.
 
 use super::layer::nearest;
 use super::problem::Problem;

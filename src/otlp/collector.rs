@@ -4,7 +4,7 @@ use super::OtlpError;
 use super::attributes::resource;
 use crate::auth::http::headers::HttpHeaders;
 use crate::config::{Otlp, OtlpSignal, ServiceUrl};
-use crate::http_client::{HttpReply, HttpTarget, TargetError};
+use crate::http_client::{HttpReply, HttpTarget, TargetError, TlsFiles};
 use bytes::Bytes;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
@@ -57,8 +57,9 @@ impl Collector {
         let target = |signal: OtlpSignal| {
             let path = format!("{}{}", base.target.trim_end_matches('/'), signal.path());
             let url = ServiceUrl { target: path.into(), ..base.clone() };
-            let target =
-                HttpTarget::new(url, config.ca_path().as_deref(), &headers, "application/x-protobuf");
+            let ca = config.ca_path();
+            let files = TlsFiles { ca: ca.as_deref(), identity: None };
+            let target = HttpTarget::new(url, files, &headers, "application/x-protobuf");
             target.map_err(|error| match error {
                 TargetError::Ca(error) => OtlpError::Ca(error),
                 TargetError::Name => OtlpError::Name,

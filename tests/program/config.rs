@@ -239,7 +239,7 @@ fn an_unknown_key_names_its_source_and_the_key_meant() {
     assert_eq!(
         only_problem(Sources::new().assignment("authentication.password=x")),
         "--set: unknown key authentication.password; the sections are runtime, network, auth, acl, bans, limits, keep_alive, expiry, \
-         redelivery, store, cluster, sys, log, admin, otlp, listeners, slo, bridges"
+         redelivery, store, cluster, sys, log, admin, otlp, listeners, slo, bridges, sinks"
     );
     let deeper = file("deeper", "[limits.in_flight]\nx = 1\n[nothing]\n");
     assert_eq!(problems(Sources::new().file(deeper)).len(), 2);

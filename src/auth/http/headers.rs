@@ -4,13 +4,10 @@
 //! configuration nor in the environment.
 
 use crate::auth::file_error::{FileError, LineErrors, entries};
+use crate::config::http_header::{is_name, is_own, is_value};
 use std::fmt;
 use std::path::Path;
 use zeroize::Zeroizing;
-
-/// Headers that the broker writes itself.
-const OWN: [&str; 6] =
-    ["host", "content-type", "content-length", "transfer-encoding", "connection", "expect"];
 
 /// Further headers of the request, in their order. `Debug` shows no value.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -34,7 +31,7 @@ impl HttpHeaders {
         let mut headers = Vec::new();
         for (number, line) in entries(content, &mut errors) {
             match line.split_once(':').map(|(name, value)| (name, value.trim())) {
-                Some((name, _)) if OWN.iter().any(|own| name.eq_ignore_ascii_case(own)) => {
+                Some((name, _)) if is_own(name) => {
                     errors.push(number, format!("the broker writes the header {name} itself"));
                 }
                 Some((name, value)) if is_name(name) && is_value(value) => {
@@ -46,20 +43,15 @@ impl HttpHeaders {
         errors.or(file, HttpHeaders(headers))
     }
 
+    /// Adds a header whose name and value were checked.
+    pub fn push(&mut self, name: &str, value: Zeroizing<String>) {
+        self.0.push((name.into(), value));
+    }
+
     /// Returns name and value of each header.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (&**name, value.as_str()))
     }
-}
-
-// RFC 9110 section 5.6.2
-fn is_name(name: &str) -> bool {
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !name.is_empty() && name.bytes().all(is_token)
-}
-
-fn is_value(value: &str) -> bool {
-    !value.is_empty() && value.bytes().all(|byte| byte == b'\t' || (0x20..0x7F).contains(&byte))
 }
 
 impl fmt::Debug for HttpHeaders {

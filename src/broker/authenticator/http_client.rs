@@ -3,7 +3,7 @@
 use super::http_service::{HttpFailure, HttpReply, HttpSetupError};
 use crate::auth::http::headers::HttpHeaders;
 use crate::config::ServiceUrl;
-use crate::http_client::{self, RequestError, TargetError};
+use crate::http_client::{self, RequestError, TargetError, TlsFiles};
 use bytes::Bytes;
 use std::fmt;
 use std::path::Path;
@@ -21,7 +21,8 @@ impl HttpTarget {
         ca: Option<&Path>,
         headers: &HttpHeaders,
     ) -> Result<HttpTarget, HttpSetupError> {
-        let target = http_client::HttpTarget::new(url, ca, headers, "application/json");
+        let files = TlsFiles { ca, identity: None };
+        let target = http_client::HttpTarget::new(url, files, headers, "application/json");
         target.map(HttpTarget).map_err(|error| match error {
             TargetError::Ca(error) => HttpSetupError::Ca(error),
             TargetError::Name => HttpSetupError::Name,

@@ -1,6 +1,7 @@
 //! Bridges: connections that the broker itself makes to other brokers.
 //!
-//! All bridges run on one thread, `homing-bridge`, that starts with the first of them. A bridge is
+//! All bridges and [sinks](super::sinks) run on one thread, `homing-bridge`, that starts with the
+//! first of them. A bridge is
 //! a task of this thread. The task connects to the other broker, and opens a connection to the
 //! shard of the session `$bridge/NAME`: a pair of Unix sockets, of which the shard gets one end as
 //! it gets the socket of any client. [`crate::bridge::link::Link`] stands between the two, and
@@ -24,29 +25,32 @@
 
 mod attempt;
 mod dial;
-mod door;
+pub(super) mod door;
 mod figures;
 mod parts;
 pub mod probe;
 mod pump;
-mod running;
+pub(super) mod running;
 mod session;
 pub mod status;
 mod task;
 mod websocket;
 
+#[cfg(feature = "sinks")]
+use crate::broker::sinks::SinkTask;
 use crate::clock;
-use crate::config::{Bridge, Config};
+use crate::config::{Bridge, Config, Sink};
 use crate::scheduling;
 pub(super) use parts::BridgeParts;
 use parts::OwnLimits;
-use running::{Configured, RunningTasks};
+use running::{Configured, Ending, RunningTasks};
 use status::QueueCapacity;
 use std::io;
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use task::BridgeTask;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
 use tokio::task::LocalSet;
 use tracing::error;
 
@@ -57,9 +61,10 @@ const THREAD: &str = "homing-bridge";
 /// each bridge that asks it, for a while: 5 s or 10 s with the defaults of the system.
 const RESOLVERS: usize = 64;
 
-/// The bridges of the configuration in force.
+/// The bridges and sinks of the configuration in force.
 struct Wanted {
     bridges: Vec<Bridge>,
+    sinks: Vec<Sink>,
     own: OwnLimits,
     queue: QueueCapacity,
 }
@@ -67,7 +72,7 @@ struct Wanted {
 /// The way to the bridges.
 pub(super) struct Bridges {
     parts: BridgeParts,
-    /// `None` until there is a bridge. The thread ends when this sender is dropped.
+    /// `None` until there is a bridge or a sink. The thread ends when this sender is dropped.
     thread: Mutex<Option<UnboundedSender<Wanted>>>,
 }
 
@@ -76,26 +81,26 @@ impl Bridges {
         Bridges { parts, thread: Mutex::default() }
     }
 
-    /// Begins the bridges of a configuration that are new, and ends or changes the others. If the
-    /// system refuses the thread, there are no bridges until the next reload.
+    /// Begins the bridges and sinks of a configuration that are new, and ends or changes the others.
+    /// If the system refuses the thread, there are none until the next reload.
     pub(super) fn put_in_force(&self, config: &Config) {
         let mut thread = self.thread();
-        if thread.is_none() && !config.bridges.is_empty() {
+        if thread.is_none() && !(config.bridges.is_empty() && config.sinks.is_empty()) {
             match start(self.parts.clone()) {
                 Ok(started) => *thread = Some(started),
                 Err(error) => {
-                    error!(event = "bridge.no_thread", %error, "no bridge runs: the system refuses their thread; a reload tries again");
+                    error!(event = "bridge.no_thread", %error, "no bridge and no sink runs: the system refuses their thread; a reload tries again");
                 }
             }
         }
         if let Some(thread) = &*thread {
             let queue = self.parts.queue_capacity(config);
-            let _ =
-                thread.send(Wanted { bridges: config.bridges.clone(), own: OwnLimits::of(config), queue });
+            let (bridges, sinks) = (config.bridges.clone(), config.sinks.clone());
+            let _ = thread.send(Wanted { bridges, sinks, own: OwnLimits::of(config), queue });
         }
     }
 
-    /// Ends all bridges. They say so to both sides meanwhile.
+    /// Ends all bridges and sinks. They say so to both sides meanwhile.
     pub(super) fn stop(&self) {
         *self.thread() = None;
     }
@@ -131,18 +136,47 @@ impl Configured for Bridge {
     }
 }
 
-/// Runs the bridges that are wanted, until the broker stops.
+impl Configured for Sink {
+    fn label(&self) -> &str {
+        Sink::label(self)
+    }
+}
+
+/// Runs the bridges and sinks that are wanted, until the broker stops.
 async fn run(parts: BridgeParts, mut wanted: UnboundedReceiver<Wanted>) {
-    let mut bridges = RunningTasks::new();
-    while let Some(Wanted { bridges: new, own, queue }) = wanted.recv().await {
+    let (mut bridges, mut sinks) = (RunningTasks::new(), RunningTasks::new());
+    while let Some(Wanted { bridges: new, sinks: new_sinks, own, queue }) = wanted.recv().await {
         parts.observer.bridges().keep(|name| new.iter().any(|bridge| bridge.label() == name));
+        parts.observer.sinks().keep(|name| new_sinks.iter().any(|sink| sink.label() == name));
         for bridge in &new {
             let queue = queue.within(&bridge.queue_bounds());
             let report = parts.observer.bridges().report_of(bridge.label(), clock::now());
             report.change(|facts| facts.queue = queue);
         }
         let begin = |bridge, ends| Rc::new(BridgeTask::new(parts.clone(), bridge, own, ends)).run();
-        bridges.change(new, own, begin).await;
+        let begin_sink = |sink, ends| begin_sink(&parts, sink, own, ends);
+        tokio::join!(bridges.change(new, own, begin), sinks.change(new_sinks, own, begin_sink));
     }
-    bridges.stop().await;
+    tokio::join!(bridges.stop(), sinks.stop());
+}
+
+#[cfg(feature = "sinks")]
+fn begin_sink(
+    parts: &BridgeParts,
+    sink: Sink,
+    own: OwnLimits,
+    ends: watch::Receiver<Ending>,
+) -> impl Future<Output = ()> + use<> {
+    SinkTask::new(parts.clone(), sink, own.in_flight, ends).run()
+}
+
+/// Does nothing: a build without the feature refuses a configuration with sinks.
+#[cfg(not(feature = "sinks"))]
+fn begin_sink(
+    _: &BridgeParts,
+    _: Sink,
+    _: OwnLimits,
+    _: watch::Receiver<Ending>,
+) -> impl Future<Output = ()> + use<> {
+    std::future::ready(())
 }

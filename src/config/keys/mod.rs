@@ -27,12 +27,14 @@ mod otlp;
 mod paths;
 pub(in crate::config) mod redelivery;
 mod runtime;
+mod sinks;
 mod slo;
 mod store;
 mod sys;
 
 use super::bridge::Bridge;
 use super::listener::Listener;
+use super::sink::Sink;
 use super::table::{Key, Section, SectionFields, configuration};
 use crate::session::authentication::AuthMethod;
 use crate::session::objectives::Objective;
@@ -73,6 +75,7 @@ configuration! {
     listeners: Vec<Listener>,
     slo: Vec<Objective>,
     bridges: Vec<Bridge>,
+    sinks: Vec<Sink>,
 }
 
 impl Config {
