@@ -9,7 +9,7 @@ use crate::events::client_events::{DisconnectCause, Occurrence};
 use crate::events::refusals::{RefusedKind, RefusedRequest};
 use crate::login::acl_files::RuleSource;
 use crate::login::authentication::{AuthDecision, Authentication};
-use crate::login::listener_terms::ListenerTerms;
+use crate::login::listener_terms::{ListenerTerms, Served};
 use crate::login::pending_exchange::{EnhancedProof, ExchangeEnd};
 use crate::login::verdict::{AcceptedLogin, LoginVerdict};
 use crate::mqtt::codec::{DecodeError, PacketType};
@@ -209,7 +209,11 @@ impl<'a> ConnectRequest<'a> {
         self.check_client_id(listener, user, core)?;
         self.check_will(client_id, listener, (user, login.rules.as_ref()), core)?;
         mounted::check_client(id, existing, core)?;
-        let ownership = self.check_owner(existing, user, core)?;
+        // The configuration names the user of a bridge or sink, and a reload may name another.
+        let ownership = match listener.serves {
+            Served::Clients => self.check_owner(existing, user, core)?,
+            Served::Bridge(_) => Ownership::Granted,
+        };
         self.admit(negotiated, client_id, existing, core)?;
         if let (Ownership::Adopts, Some(session)) = (ownership, existing) {
             note_adopted(session, user, core);
