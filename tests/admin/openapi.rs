@@ -210,6 +210,7 @@ fn look(api: &mut Described) {
     for path in [
         "/api/v1/listeners",
         "/api/v1/bridges",
+        "/api/v1/sinks",
         "/api/v1/expiry",
         "/api/v1/slo",
         "/api/v1/log/level",

@@ -11,6 +11,7 @@ use crate::admin::routes::audit::Audit;
 use crate::admin::routes::bridges::Bridges;
 use crate::admin::routes::delayed::DelayedMessages;
 use crate::admin::routes::mosquitto::{ListenerRow, Listeners};
+use crate::admin::routes::sinks::{SinkRow, Sinks};
 use crate::admin::routes::slo::{ObjectiveRow, ObjectivesAnswer};
 use crate::admin::routes::slow::SlowAnswer;
 use crate::admin::routes::topics::{RetainedMessages, SubscriptionsAnswer};
@@ -356,6 +357,28 @@ pub(super) fn bridges_table(Bridges { bridges }: Bridges) -> String {
             right("sent", |row| text(row.sent)),
             right("received", |row| text(row.received)),
             left("what is wrong", |row| text(row.troubles().join("; "))),
+        ],
+    )
+}
+
+pub(super) fn sinks_table(Sinks { sinks }: Sinks) -> String {
+    if sinks.is_empty() {
+        return "no sinks; [[sinks]] of the configuration makes them".to_owned();
+    }
+    let error = |row: &SinkRow| row.last_error.as_deref().map(text).unwrap_or_default();
+    table(
+        &sinks,
+        [
+            left("sink", |row| text(&row.name)),
+            left("state", |row| text(row.state.name())),
+            right("for", |row| seconds(row.since)),
+            left("url", |row| text(&row.url)),
+            right("unacked", |row| text(row.unacknowledged)),
+            right("requests", |row| text(row.requests)),
+            right("failed", |row| text(row.failed)),
+            right("delivered", |row| text(row.delivered)),
+            right("refused", |row| text(row.refused)),
+            left("last error", error),
         ],
     )
 }

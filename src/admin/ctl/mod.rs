@@ -95,6 +95,8 @@ enum CtlCommand {
     /// Connect or disconnect a bridge, or end its session
     #[command(subcommand)]
     Bridge(bridge::BridgeCommand),
+    /// List the HTTP services that get messages: state, last error, messages
+    Sinks,
     /// Delivery objectives: the share in time, and what is left of the error budget
     Slo,
     /// List the last actions of operators
@@ -142,6 +144,7 @@ pub fn run(arguments: &CtlArguments, broker: &BrokerEndpoint) -> Result<String, 
         CtlCommand::Wheel => print.answer(get("/api/v1/expiry")?, wheel::text)?,
         CtlCommand::Bridges => print.answer(get("/api/v1/bridges")?, listings::bridges_table)?,
         CtlCommand::Bridge(command) => return bridge::run(command, broker),
+        CtlCommand::Sinks => print.answer(get("/api/v1/sinks")?, listings::sinks_table)?,
         CtlCommand::Slo => print.answer(get("/api/v1/slo")?, listings::objectives_table)?,
         CtlCommand::Actions(command) => return actions::run(command, broker, print),
         CtlCommand::Topics(command) => return topics::run(command, broker, print),

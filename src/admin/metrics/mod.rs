@@ -9,6 +9,7 @@
 //! | [`text`] | families and samples, and Prometheus' text format |
 //! | `bridges` | connections to other brokers |
 //! | `cluster` | a node of a cluster |
+//! | `sinks` | requests to HTTP services |
 //! | `clients` | connections, sessions, logins |
 //! | `objectives` | delivery objectives |
 //! | `messages` | packets, deliveries, drops, redelivery |
@@ -28,6 +29,7 @@ mod objectives;
 mod process;
 pub mod requests;
 mod resources;
+mod sinks;
 pub mod text;
 
 use crate::broker::observer::Observer;
@@ -55,6 +57,7 @@ pub fn collect(observer: &Observer, requests: &RequestCounts, cluster: Option<&C
     if let Some(view) = cluster {
         cluster::write(&mut text, view);
     }
+    sinks::write(&mut text, &observer.sinks().all());
     requests.write(&mut text);
     process::write(&mut text);
     #[cfg(feature = "otlp")]

@@ -27,6 +27,7 @@ pub(super) mod overview;
 mod overview_detail;
 mod problems;
 pub(super) mod publish;
+pub(super) mod sinks;
 pub(super) mod slo;
 pub(super) mod slow;
 pub(super) mod store_figures;
@@ -186,6 +187,8 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
             .says("Disconnects a bridge, until it is told to connect. Its session stays."),
         get("/api/v1/cluster", VIEWER, cluster::cluster)
             .says("The cluster as this node sees it: who serves, and the row of each node."),
+        get("/api/v1/sinks", VIEWER, sinks::list)
+            .says("The HTTP services that get messages: state, last error and messages of each."),
         get("/api/v1/clients", VIEWER, clients::list)
             .says("The sessions, in pages. A session that stays is listed once."),
         get("/api/v1/clients/{id}", VIEWER, clients::one)
