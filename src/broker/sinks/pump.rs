@@ -226,6 +226,7 @@ impl Pump {
                 }
                 info!(event = "sink.ready", %sink, url, "the sink has its subscriptions");
                 self.report.enter(now, SinkState::Ready);
+                self.report.change(|facts| facts.last_error.clear());
             }
             SinkNews::Failed { cause, wait } => {
                 let next_ms = millis(wait);
@@ -239,7 +240,7 @@ impl Pump {
                 self.report.change(|facts| facts.last_error.clear());
             }
             SinkNews::Refused { topic, id, cause } => {
-                warn!(event = "sink.message_refused", %sink, url, topic, message = id, "the service refuses a message for good, so it becomes a dead letter: {cause}");
+                warn!(event = "sink.message_refused", %sink, url, topic, id, "the service refuses a message for good, so it becomes a dead letter: {cause}");
             }
         }
     }
