@@ -6,10 +6,10 @@
 use crate::broker::{Broker, sink};
 use crate::support::http_server::read_request;
 use crate::support::process::Process;
-use crate::support::{Connect, Kind, Message, RawClient, V5, now, until};
+use crate::support::{Connect, Message, PATIENCE, V311, now, until};
 use std::collections::{HashMap, HashSet};
 use std::fs::OpenOptions;
-use std::io::{BufReader, Write};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,6 +22,8 @@ const ROUNDS: u32 = 6;
 const PUBLISHERS: usize = 3;
 /// Messages that a publisher sends before it waits for their acknowledgements.
 const PIPELINED: usize = 20;
+/// The last message of each publisher.
+const LAST: u32 = u32::MAX;
 /// The load between two kills.
 const LOAD: Duration = Duration::from_millis(300);
 
@@ -75,6 +77,25 @@ struct Published {
     repeated: HashSet<u32>,
 }
 
+/// Publishes numbers on a connection of their own, and waits for their acknowledgements.
+fn publish_all(address: SocketAddr, name: usize, numbers: &[u32]) -> io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(&Connect::new(V311, &format!("p{name}")).encode())?;
+    let mut connack = [0; 4];
+    stream.read_exact(&mut connack)?;
+    assert_eq!(connack, [0x20, 2, 0, 0]);
+    let message = |n: &u32| Message::new(format!("t/{name}"), n.to_string()).qos(1);
+    let all: Vec<u8> = (1..).zip(numbers).flat_map(|(id, n)| message(n).encode(V311, id)).collect();
+    stream.write_all(&all)?;
+    for id in 1..=numbers.len() as u8 {
+        let mut puback = [0; 4];
+        stream.read_exact(&mut puback)?;
+        assert_eq!(puback, [0x40, 2, 0, id]);
+    }
+    Ok(())
+}
+
 /// Publishes numbers until `is_over`, and each again until it is acknowledged.
 fn publish(address: SocketAddr, name: usize, is_over: &AtomicBool) -> Published {
     let mut published = Published::default();
@@ -84,25 +105,8 @@ fn publish(address: SocketAddr, name: usize, is_over: &AtomicBool) -> Published 
             open = (next..).take(PIPELINED).collect();
             next += PIPELINED as u32;
         }
-        let batch = open.clone();
-        let sent = std::panic::catch_unwind(|| {
-            let mut client = RawClient::connect(address, &Connect::new(V5, &format!("p{name}")));
-            let mut acknowledged = Vec::new();
-            let ids: Vec<u16> = batch
-                .iter()
-                .map(|n| client.publish(&Message::new(format!("t/{name}"), n.to_string()).qos(1)))
-                .collect();
-            for (id, n) in ids.into_iter().zip(&batch) {
-                assert!(client.expect_ack(Kind::Puback, id).code < 0x80);
-                acknowledged.push(*n);
-            }
-            acknowledged
-        });
-        match sent {
-            Ok(acknowledged) => {
-                published.acknowledged.extend(acknowledged);
-                open.clear();
-            }
+        match publish_all(address, name, &open) {
+            Ok(()) => published.acknowledged.append(&mut open),
             // Nobody knows which of them the broker has.
             Err(_) => {
                 published.repeated.extend(&open);
@@ -121,6 +125,22 @@ fn kept(file: &Path) -> Vec<(String, String, u32)> {
         Some((id.to_owned(), topic.to_owned(), payload.parse().expect("a number")))
     };
     text.lines().filter_map(line).collect()
+}
+
+/// Returns the bytes of the file.
+fn length(file: &Path) -> u64 {
+    std::fs::metadata(file).map_or(0, |file| file.len())
+}
+
+/// Returns true if the end of the file has the last message of each topic.
+fn is_whole(file: &Path) -> bool {
+    let mut end = Vec::new();
+    let mut file = std::fs::File::open(file).expect("a file");
+    let from = file.metadata().expect("a file").len().saturating_sub(64 << 10);
+    file.seek(SeekFrom::Start(from)).expect("a file");
+    file.read_to_end(&mut end).expect("a file");
+    let end = String::from_utf8_lossy(&end);
+    (0..PUBLISHERS).all(|name| end.contains(&format!(" t/{name} {LAST} .")))
 }
 
 /// Checks what came of the messages of one publisher.
@@ -182,15 +202,14 @@ fn nothing_is_lost_by_kills_of_either_side_and_repetitions_have_the_same_identif
     is_over.store(true, Ordering::SeqCst);
     let published: Vec<Published> =
         publishers.into_iter().map(|one| one.join().expect("a publisher")).collect();
-    until("all that was acknowledged", || {
-        let kept = kept(&file);
-        let has: HashSet<(&str, u32)> = kept.iter().map(|(_, topic, n)| (topic.as_str(), *n)).collect();
-        let is_whole = |(name, one): (usize, &Published)| {
-            let topic = format!("t/{name}");
-            one.acknowledged.iter().all(|n| has.contains(&(topic.as_str(), *n)))
-        };
-        published.iter().enumerate().all(is_whole).then_some(())
-    });
+    // All came in order, so what is missing behind the last message of a topic is lost.
+    for name in 0..PUBLISHERS {
+        until("the last message is acknowledged", || publish_all(address, name, &[LAST]).ok());
+    }
+    let mut size = 0;
+    while !is_whole(&file) {
+        size = until("more messages", || Some(length(&file)).filter(|now| *now > size));
+    }
     let kept = kept(&file);
     for (name, published) in published.iter().enumerate() {
         assert!(!published.acknowledged.is_empty());

@@ -48,7 +48,6 @@ pub(in crate::broker) struct SinkTask {
     sink: Sink,
     /// The most messages that the shard sends ahead.
     window: u16,
-    epoch: u32,
     door: Rc<ShardDoor>,
     service: Rc<Service>,
     report: Arc<SinkReport>,
@@ -71,7 +70,6 @@ impl SinkTask {
         let report = parts.observer.sinks().report_of(sink.label(), clock::now());
         SinkTask {
             window: sink.window().min(in_flight),
-            epoch: epoch(),
             door: Rc::new(ShardDoor::new(parts, far_side)),
             service: Rc::new(Service::new(sink.clone())),
             report,
@@ -119,7 +117,7 @@ impl SinkTask {
         let filters = self.sink.own_filters();
         let is_stale = |own: &String| !filters.contains(&own.as_str());
         let stale: Vec<String> = session.filters.into_iter().filter(is_stale).collect();
-        let mut out = Vec::new();
+        let (mut out, salt) = (Vec::new(), salt());
         SinkHello {
             client_id: &self.door.client_id,
             session_expiry: self.sink.session_expiry_secs(),
@@ -127,7 +125,7 @@ impl SinkTask {
             filters: &filters,
             qos: self.sink.highest_qos(),
             stale: &stale,
-            epoch: self.epoch,
+            salt,
         }
         .put(&mut out)?;
         Ok(Pump::new(PumpParts {
@@ -136,7 +134,7 @@ impl SinkTask {
             service: Rc::clone(&self.service),
             report: Arc::clone(&self.report),
             filters: filters.into_iter().map(str::to_owned).collect(),
-            dispatcher: Dispatcher::new(self.sink.terms(self.window)),
+            dispatcher: Dispatcher::new(self.sink.terms(self.window), salt),
             out,
         }))
     }
@@ -166,7 +164,7 @@ impl SinkTask {
 }
 
 /// Returns a number by chance that is a Subscription Identifier.
-fn epoch() -> u32 {
+fn salt() -> u32 {
     const BITS: u32 = (1 << 28) - 1;
     let number =
         random::<4>().map_or_else(|_| clock::unix_millis() as u32, |bytes| u32::from_le_bytes(*bytes));

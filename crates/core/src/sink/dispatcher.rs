@@ -121,8 +121,8 @@ impl SinkCounts {
 #[derive(Debug)]
 struct Arrived {
     at: Instant,
-    /// The Subscription Identifier: a number by chance that each start of a sink draws.
-    epoch: u32,
+    /// The Subscription Identifier: the salt of the connection on which the message was queued.
+    salt: u32,
     item: Item,
 }
 
@@ -130,6 +130,8 @@ struct Arrived {
 #[derive(Debug)]
 pub struct Dispatcher {
     terms: SinkTerms,
+    /// The salt of this connection.
+    salt: u32,
     arrived: VecDeque<Arrived>,
     /// Messages at the front of `arrived` whose numbers are asked for.
     asked: usize,
@@ -152,11 +154,13 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Returns the dispatcher of a connection on which CONNECT and SUBSCRIBE were sent.
-    pub fn new(terms: SinkTerms) -> Dispatcher {
+    /// Returns the dispatcher of a connection on which CONNECT and SUBSCRIBE were sent, with this
+    /// salt.
+    pub fn new(terms: SinkTerms, salt: u32) -> Dispatcher {
         let (first, most) = terms.waits;
         Dispatcher {
             terms,
+            salt,
             arrived: VecDeque::new(),
             asked: 0,
             ready: VecDeque::new(),
@@ -260,8 +264,8 @@ impl Dispatcher {
             headers,
         };
         self.held += item.encoded.len();
-        let epoch = publish.properties.subscription_ids.first().copied().unwrap_or_default();
-        self.arrived.push_back(Arrived { at: now, epoch, item });
+        let salt = publish.properties.subscription_ids.first().copied().unwrap_or_default();
+        self.arrived.push_back(Arrived { at: now, salt, item });
     }
 
     /// Returns the Packet Identifiers whose deliveries the shard should name, if there are some and
@@ -284,10 +288,10 @@ impl Dispatcher {
     pub fn named(&mut self, numbers: &[Option<u64>]) {
         let mut numbers = numbers.iter();
         let asked = std::mem::take(&mut self.asked);
-        for Arrived { at, epoch, mut item } in self.arrived.drain(..asked) {
+        for Arrived { at, salt, mut item } in self.arrived.drain(..asked) {
             item.id = match item.packet_id {
                 Some(_) => match numbers.next().copied().flatten() {
-                    Some(number) => format!("{epoch:x}-{number:x}"),
+                    Some(number) => format!("{salt:x}-{number:x}"),
                     None => {
                         self.held -= item.encoded.len();
                         continue;
@@ -295,7 +299,7 @@ impl Dispatcher {
                 },
                 None => {
                     self.unnumbered += 1;
-                    format!("{epoch:x}-0-{:x}", self.unnumbered)
+                    format!("{:x}-0-{:x}", self.salt, self.unnumbered)
                 }
             };
             self.ready.push_back((at, item));

@@ -29,7 +29,7 @@ struct Trial {
 
 impl Trial {
     fn new(terms: SinkTerms) -> Trial {
-        Trial { dispatcher: Dispatcher::new(terms), now: Instant::ZERO, out: Vec::new(), sent: 0 }
+        Trial { dispatcher: Dispatcher::new(terms, 0xF), now: Instant::ZERO, out: Vec::new(), sent: 0 }
     }
 
     fn publish(&mut self, qos: QoS, payload: &str) {
@@ -229,7 +229,7 @@ fn a_message_has_the_same_identifier_over_connections_and_another_than_every_oth
     let mut trial = Trial::new(TERMS);
     trial.publish(QoS::AtMostOnce, "1");
     trial.send(&["2"]);
-    assert_eq!(trial.request().expect("a request").key, "e-0-1_e-102_2");
+    assert_eq!(trial.request().expect("a request").key, "f-0-1_e-102_2");
 }
 
 #[test]

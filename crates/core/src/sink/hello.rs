@@ -23,10 +23,11 @@ pub struct SinkHello<'a> {
     pub qos: QoS,
     /// Filters that the session has from an earlier configuration.
     pub stale: &'a [String],
-    /// The Subscription Identifier: a number by chance, from 1 to 268,435,455. Messages that come
-    /// from now on have it in their identifiers. So brokers that send to one service give them
-    /// different identifiers, and so does a broker whose store was restored from a copy.
-    pub epoch: u32,
+    /// The salt of the connection: a number by chance, from 1 to 268,435,455. Messages that come
+    /// from now on have it as their Subscription Identifier, and in their identifiers. So brokers
+    /// that send to one service give different identifiers, and so does a session that was ended
+    /// and begun again, or a broker whose store was restored from a copy.
+    pub salt: u32,
 }
 
 impl SinkHello<'_> {
@@ -63,7 +64,7 @@ impl SinkHello<'_> {
             retain_handling: RetainHandling::SendIfNew,
         };
         let filters = self.filters.iter().map(|filter| SubscribeFilter { filter, options }).collect();
-        let subscription_id = Some(self.epoch);
+        let subscription_id = Some(self.salt);
         let subscribe = Subscribe { packet_id, subscription_id, properties: Properties::EMPTY, filters };
         Ok(encode(&Packet::Subscribe(subscribe), ProtocolVersion::V5, out)?)
     }
