@@ -49,6 +49,8 @@ named_enum! {
         TokenKeys = "token keys",
         /// The headers for the service that checks logins.
         HttpHeaders = "http headers",
+        /// The files of a sink.
+        Sinks = "sinks",
         /// An ACL file.
         Acl = "acl",
         /// The file of bans.

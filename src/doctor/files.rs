@@ -9,8 +9,10 @@ use crate::auth::jwt::keys::TokenKeys;
 use crate::auth::password::file::PasswordFile;
 use crate::auth::{acl_file, ban_file};
 use crate::broker::all_tls_settings;
+#[cfg(feature = "sinks")]
+use crate::broker::sinks;
 use crate::clock::unix_millis;
-use crate::config::{Config, Listener};
+use crate::config::{Config, Listener, Sink};
 use crate::finding::{Check, Finding};
 use crate::net::tls::config::TlsServer;
 use crate::net::tls::settings::TlsSettings;
@@ -70,7 +72,27 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
         findings.extend(certificates("admin.certificate", &settings));
     }
     findings.extend(export(config));
+    findings.extend(config.sinks.iter().flat_map(sink));
     findings
+}
+
+/// Returns the findings about the files of a sink.
+#[cfg(feature = "sinks")]
+fn sink(sink: &Sink) -> Vec<Finding> {
+    let label = sink.label();
+    let result = match sinks::check_files(sink) {
+        Ok(()) => Finding::ok(Check::Sinks, format!("{label}: its files can be read")),
+        Err(error) => Finding::fail(Check::Sinks, format!("{label}: {error}")),
+    };
+    let values = sink.header_files.iter().flat_map(|table| table.iter()).map(|(_, file)| file);
+    let secrets = values.chain(sink.key.as_deref()).filter_map(|file| secret(Check::Sinks, Path::new(file)));
+    [result].into_iter().chain(secrets).collect()
+}
+
+/// Returns nothing: a build without the feature refuses a configuration with sinks.
+#[cfg(not(feature = "sinks"))]
+fn sink(_: &Sink) -> Vec<Finding> {
+    Vec::new()
 }
 
 /// Returns the findings about the export by OTLP and its files; none if nothing is exported.

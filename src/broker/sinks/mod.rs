@@ -20,4 +20,6 @@ pub mod status;
 mod task;
 
 #[cfg(feature = "sinks")]
+pub use service::check_files;
+#[cfg(feature = "sinks")]
 pub(super) use task::SinkTask;

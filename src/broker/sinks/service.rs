@@ -160,6 +160,14 @@ impl Service {
     }
 }
 
+/// Reads the files of a sink, and keeps nothing. May hang as long as a file does.
+///
+/// # Errors
+/// What is wrong with a file.
+pub fn check_files(sink: &Sink) -> Result<(), String> {
+    read_files(sink, None).map(drop).map_err(|error| error.to_string())
+}
+
 /// Reads the files of a sink. Returns `None` if its headers are those before.
 fn read_files(
     sink: &Sink,
