@@ -329,11 +329,16 @@ fn shard_threads_have_no_timers() {
     // tester's and that of the check of health. The main thread and that of the HTTP interface wait for files, and the latter for
     // the store.
     const OTHER_THREADS: [&str; 16] = [
+    // those of the HTTP interface, of the HTTP service, of the bridges and sinks and of the export, the load tester's and that of the check
+    // of health. The main thread and that of the HTTP interface wait for files, and the latter for
+    // the store.
+    const OTHER_THREADS: [&str; 17] = [
         "admin/",
         "expiry/actor.rs",
         "expiry/actor/",
         "broker/supervisor.rs",
         "broker/bridges/",
+        "broker/sinks/",
         "broker/connect_limits.rs",
         "broker/observer.rs",
         "broker/reload.rs",
@@ -342,6 +347,7 @@ fn shard_threads_have_no_timers() {
         "cluster/nats/",
         "file_thread.rs",
         "health/",
+        "http_client.rs",
         "load/",
         "otlp/",
         "store/view.rs",

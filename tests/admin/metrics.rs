@@ -87,7 +87,8 @@ fn the_documented_metrics_are_those_of_a_scrape() {
     let directory = tempfile::tempdir().expect("a directory");
     let bridge = "[[bridges]]\nname = \"nowhere\"\naddresses = [\"mqtt://127.0.0.1:9\"]\n\
                   topics = [{ direction = \"out\", filter = \"nowhere/#\" }]\n";
-    let (_broker, _, admin) = serve(&directory, bridge);
+    let sink = "[[sinks]]\nname = \"nowhere\"\nurl = \"http://127.0.0.1:1/\"\nfilters = [\"nowhere/#\"]\n";
+    let (_broker, _, admin) = serve(&directory, &[bridge, sink].concat());
     // The first scrape counts as a request, so the second one has every family with its samples.
     scrape(admin);
     let (found, documented) = (families(&scrape(admin)), documented());

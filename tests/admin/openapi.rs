@@ -167,7 +167,8 @@ fn every_answer_is_as_the_description_says() {
     let objective = "[[slo]]\nname = \"pumps\"\ntopic = \"pumps/#\"\nwithin = \"100ms\"\ntarget = 0.9\n";
     let bridge = "[[bridges]]\nname = \"nowhere\"\naddresses = [\"mqtt://127.0.0.1:1\"]\n\
                   topics = [{ direction = \"out\", filter = \"nowhere/#\" }]\n";
-    file.write_all([objective, bridge].concat().as_bytes()).expect("a write");
+    let sink = "[[sinks]]\nname = \"nowhere\"\nurl = \"http://127.0.0.1:1/\"\nfilters = [\"nowhere/#\"]\n";
+    file.write_all([objective, bridge, sink].concat().as_bytes()).expect("a write");
     let files = tempfile::tempdir().expect("a directory");
     let everything = "topic readwrite #\ntopic readwrite $dead/#\ntopic readwrite $homing/#\n";
     for (section, key, name, text) in [
