@@ -325,14 +325,10 @@ fn one_file_reads_the_clock() {
 #[test]
 fn shard_threads_have_no_timers() {
     // These run on other threads: the expiry actor's, the main thread, the handshake threads,
-    // those of the HTTP interface, of the HTTP service, of the bridges, of the engine of a cluster and of the export, the load
-    // tester's and that of the check of health. The main thread and that of the HTTP interface wait for files, and the latter for
-    // the store.
-    const OTHER_THREADS: [&str; 16] = [
-    // those of the HTTP interface, of the HTTP service, of the bridges and sinks and of the export, the load tester's and that of the check
-    // of health. The main thread and that of the HTTP interface wait for files, and the latter for
-    // the store.
-    const OTHER_THREADS: [&str; 17] = [
+    // those of the HTTP interface, of the HTTP service, of the bridges and sinks, of the engine of a
+    // cluster and of the export, the load tester's and that of the check of health. The main thread
+    // and that of the HTTP interface wait for files, and the latter for the store.
+    const OTHER_THREADS: [&str; 18] = [
         "admin/",
         "expiry/actor.rs",
         "expiry/actor/",

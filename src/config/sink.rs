@@ -1,6 +1,7 @@
 //! `[[sinks]]`: HTTP services that get messages. A problem in a sink is reported with the number of
 //! the sink.
 
+use super::bounds::{ONE_BILLION, ONE_KIB, ONE_TIB};
 use super::http_header::{HeaderTable, is_name, is_own, is_value};
 use super::listener::{NAME, fields};
 use super::problem::Problem;
@@ -12,6 +13,7 @@ use super::value::{self, Field, named_fields};
 use crate::mqtt::packet::QoS;
 use crate::mqtt::topic::TopicFilter;
 use crate::named_enum::Named;
+use crate::session::outbound::queue::QueueBounds;
 use crate::sink::SinkFormat;
 use crate::sink::dispatcher::SinkTerms;
 use config::{Map, Value, ValueKind};
@@ -65,6 +67,12 @@ fields! {
         /// The time for which the session stays when the configuration has the sink no more, or
         /// while the broker is down; 7 days by default.
         session_expiry: Duration, ValueType::WholeSeconds(1, 4_294_967_294).only();
+        /// The most messages in the queue; `store.queue_messages`, or `limits.queue_messages`
+        /// without a store, by default.
+        queue_messages: u32, ValueType::Integer(1, ONE_BILLION).only();
+        /// The most bytes in the queue; `store.queue_bytes`, or `limits.queue_bytes` without a
+        /// store, by default.
+        queue_bytes: ByteSize, ValueType::Size(ONE_KIB, ONE_TIB).only();
         /// The user whose rules in `acl.file` hold for the session. Without it, the filters alone
         /// decide.
         acl_user: String, ValueType::Checked(is_user, "a user name").only();
@@ -101,6 +109,14 @@ impl Sink {
     /// Returns the Session Expiry Interval in seconds.
     pub fn session_expiry_secs(&self) -> u32 {
         self.session_expiry.map_or(7 * 86_400, |time| u32::try_from(time.as_secs()).unwrap_or(u32::MAX - 1))
+    }
+
+    /// Returns the bounds of the queue.
+    pub fn queue_bounds(&self) -> QueueBounds {
+        QueueBounds {
+            messages: self.queue_messages.map(|messages| messages as usize),
+            bytes: self.queue_bytes.map(ByteSize::as_usize),
+        }
     }
 
     /// Returns the terms of the requests. `window` is the most messages that the shard sends ahead.

@@ -8,7 +8,8 @@ use crate::broker::bridges::running::{Ending, chance};
 use crate::clock;
 use crate::mqtt::codec::encode;
 use crate::mqtt::packet::{Disconnect, Packet, PacketId, ProtocolVersion, ReasonCode};
-use crate::operators::bridge_command::NumberDeliveries;
+use crate::operators::bridge_command::{BoundBridgeQueue, NumberDeliveries};
+use crate::session::outbound::queue::QueueBounds;
 use crate::sink::SinkState;
 use crate::sink::dispatcher::{Dispatcher, RequestEnd, SinkCounts, SinkEnd, SinkNews};
 use crate::time::{Instant, millis};
@@ -53,6 +54,7 @@ pub(super) struct Pump {
     service: Rc<Service>,
     report: Arc<SinkReport>,
     filters: Vec<String>,
+    bounds: QueueBounds,
     dispatcher: Dispatcher,
     from_shard: BytesMut,
     out: Vec<u8>,
@@ -71,6 +73,7 @@ pub(super) struct PumpParts {
     pub(super) service: Rc<Service>,
     pub(super) report: Arc<SinkReport>,
     pub(super) filters: Vec<String>,
+    pub(super) bounds: QueueBounds,
     pub(super) dispatcher: Dispatcher,
     /// CONNECT and SUBSCRIBE.
     pub(super) out: Vec<u8>,
@@ -78,13 +81,14 @@ pub(super) struct PumpParts {
 
 impl Pump {
     pub(super) fn new(parts: PumpParts) -> Pump {
-        let PumpParts { socket, door, service, report, filters, dispatcher, out } = parts;
+        let PumpParts { socket, door, service, report, filters, bounds, dispatcher, out } = parts;
         Pump {
             socket,
             door,
             service,
             report,
             filters,
+            bounds,
             dispatcher,
             from_shard: BytesMut::new(),
             out,
@@ -227,6 +231,7 @@ impl Pump {
                 info!(event = "sink.ready", %sink, url, "the sink has its subscriptions");
                 self.report.enter(now, SinkState::Ready);
                 self.report.change(|facts| facts.last_error.clear());
+                tokio::task::spawn_local(bound(Rc::clone(&self.door), self.bounds));
             }
             SinkNews::Failed { cause, wait } => {
                 let next_ms = millis(wait);
@@ -243,6 +248,14 @@ impl Pump {
                 warn!(event = "sink.message_refused", %sink, url, topic, id, "the service refuses a message for good, so it becomes a dead letter: {cause}");
             }
         }
+    }
+}
+
+/// Gives the session the bounds of its queue. Asks until the shard answers.
+async fn bound(door: Rc<ShardDoor>, bounds: QueueBounds) {
+    let command = || BoundBridgeQueue { client_id: door.client_id.as_str().into(), bounds };
+    while door.command(command()).await.is_err() {
+        tokio::time::sleep(ASK_AGAIN).await;
     }
 }
 

@@ -7,12 +7,13 @@ use crate::config::table::section;
 section! {
     /// HTTP services that get messages by POST, 1,000 at most. A sink is a session of this broker,
     /// with the client identifier `$sink/NAME`, whose client is the broker itself. So messages wait
-    /// in its queue while the service is away, within `limits.queue_messages` and
-    /// `limits.queue_bytes`. docs/sinks.md describes the keys, and what is guaranteed.
+    /// in its queue while the service is away, within `queue_messages` and `queue_bytes` of the sink.
+    /// docs/sinks.md describes the keys, and what is guaranteed.
     ///
     /// `name`, `url` and `filters` are needed. Other keys: `headers`, `header_files`, `qos`,
     /// `format`, `in_flight`, `batch_messages`, `batch_bytes`, `batch_wait`, `timeout`, `backoff`,
-    /// `max_backoff`, `ca`, `certificate`, `key`, `session_expiry`, `acl_user`.
+    /// `max_backoff`, `ca`, `certificate`, `key`, `session_expiry`, `queue_messages`,
+    /// `queue_bytes`, `acl_user`.
     ///
     /// A reload begins new sinks, ends those that are gone, and begins changed ones anew with their
     /// session. The session of a sink that is gone stays until its `session_expiry`.
