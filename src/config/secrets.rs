@@ -13,6 +13,9 @@ const SINKS: &str = "sinks";
 /// The key with the address of a collector, which has no secret once it is valid.
 const COLLECTOR: &str = "otlp.endpoint";
 
+/// The keys with addresses of the engine of a cluster. They have no secret once they are valid.
+const ENGINE: [&str; 2] = ["cluster.nats", "cluster.monitor"];
+
 /// Returns the value of a key as one would write it in the file, tables in full. `...` replaces a
 /// part that may be a secret.
 pub(super) fn without_secrets(path: &str, value: &Value) -> String {
@@ -22,6 +25,7 @@ pub(super) fn without_secrets(path: &str, value: &Value) -> String {
         (COLLECTOR, Some(address)) if !address.contains(['@', '?']) => in_full(value),
         (COLLECTOR, _) => "\"...\"".to_owned(),
         (SINKS, None) => in_full(&sinks_without_secrets(value)),
+        (path, _) if ENGINE.contains(&path) && value.to_string().contains('@') => "\"...\"".to_owned(),
         _ => in_full(value),
     }
 }

@@ -192,8 +192,12 @@ mod tests {
             let key = text.split('=').next().unwrap_or_default();
             assert!(refusal(text).contains(key), "{text}");
         }
-        let refusal = refusal("cluster.nats=[\"nats://ann:secret@h:4222\"]");
-        assert!(!refusal.contains("secret"), "{refusal}");
+        for text in
+            ["cluster.nats=[\"nats://ann:secret@h:4222\"]", "cluster.monitor=http://ann:secret@h:8222"]
+        {
+            let refusal = refusal(text);
+            assert!(!refusal.contains("secret"), "{refusal}");
+        }
     }
 
     #[test]
