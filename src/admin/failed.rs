@@ -133,7 +133,10 @@ impl Failed {
                 ProblemKind::Unconfirmed,
                 "no answer within 2 s; the action may have been carried out, so look before you try again",
             ),
-            Failed::Starting => (ProblemKind::Starting, "the broker starts; ask again later"),
+            Failed::Starting => (
+                ProblemKind::Starting,
+                "the broker starts, or stands by as a node of a cluster (/api/v1/cluster); ask again later",
+            ),
         };
         (kind, detail.to_owned())
     }
