@@ -255,6 +255,8 @@ impl World {
         let line = self.dial();
         let mut bytes = Vec::new();
         Hello {
+            name: None,
+            notification_topic: None,
             version,
             client_id: "homing-x",
             clean_start: begins_anew,
