@@ -157,13 +157,14 @@ fn nothing_is_reported_before_the_engine_has_answered_and_later_batches_share_a_
     assert!(!early && begun(&log) == before + 1);
     log.script(|script| script.is_silent = false);
     let mut committed = Vec::new();
-    while committed.len() < 3 {
+    // One report is for all batches of a shard up to it.
+    while committed.last() != Some(&3) {
         let notice = notices.recv_timeout(Duration::from_secs(30)).expect("a report");
         if let WriterNotice::Committed(Committed { lsn, .. }) = notice {
             committed.push(lsn.0);
         }
     }
-    assert_eq!((committed, begun(&log)), (vec![1, 2, 3], before + 2));
+    assert_eq!((committed.first(), begun(&log)), (Some(&1), before + 2));
     writer.stop();
 }
 

@@ -389,7 +389,7 @@ fn a_message_is_not_parked_if_no_subscriber_can_take_a_letter_that_is_not_stored
 #[test]
 fn a_message_is_parked_and_its_letter_arrives_or_it_stays_whatever_bytes_a_queue_takes() {
     let mut outcomes = Vec::new();
-    for bytes in (100..500).step_by(4) {
+    for bytes in (100..1_400).step_by(12) {
         let mut settings = driver::settings();
         settings.letters = LetterLimits { letters: 0, bytes: 0 };
         settings.session.send.queue.bytes = bytes;

@@ -107,10 +107,11 @@ impl Applying {
                 }
             }
             drop(database);
+            // Before the line of the log: who reads it finds a store without room.
+            self.unapplied.hindered(Hindrance { why: refusal.to_string(), is_full });
             self.say_refused(&refusal);
-            let hindrance = Hindrance { why: refusal.to_string(), is_full };
             attempts_left -= u32::from(self.unapplied.is_stopping());
-            match self.unapplied.refused(portion, hindrance, RETRY) {
+            match self.unapplied.refused(portion, RETRY) {
                 Some(next) if attempts_left > 0 => portion = next,
                 // Nothing may be applied after what was not: the log has it.
                 _ => return Err(StoreError::Failed("the database could not be written at the stop".into())),

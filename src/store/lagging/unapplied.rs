@@ -330,16 +330,15 @@ impl Unapplied {
         drop(self.progress.wait_timeout_while(state, patience, waits));
     }
 
-    /// Records why a portion was refused, and adds what has come since: it may free room. Waits for
-    /// `pause`. Returns `None` at a stop.
-    pub(in crate::store) fn refused(
-        &self,
-        portion: Portion,
-        hindrance: Hindrance,
-        pause: Duration,
-    ) -> Option<Portion> {
+    /// Records why the database cannot be written for now.
+    pub(in crate::store) fn hindered(&self, hindrance: Hindrance) {
+        self.lock().hindrance = Some(hindrance);
+    }
+
+    /// Adds to a portion that was refused what has come since: it may free room. Waits for `pause`.
+    /// Returns `None` at a stop.
+    pub(in crate::store) fn refused(&self, portion: Portion, pause: Duration) -> Option<Portion> {
         let mut state = self.lock();
-        state.hindrance = Some(hindrance);
         let is_on = |state: &mut State| !state.is_stopping;
         let waited = self.work.wait_timeout_while(state, pause, is_on);
         state = waited.unwrap_or_else(PoisonError::into_inner).0;

@@ -295,7 +295,8 @@ fn what_was_refused_takes_along_what_has_come_since_and_a_stop_gives_it_back_at_
     unapplied.add(&mut group(put(10, b"x")), mark(1), 5, true).unwrap();
     let portion = unapplied.take().unwrap();
     unapplied.add(&mut group(acknowledged(10)), mark(2), 7, true).unwrap();
-    let portion = unapplied.refused(portion, hindrance(true), Duration::ZERO).unwrap();
+    unapplied.hindered(hindrance(true));
+    let portion = unapplied.refused(portion, Duration::ZERO).unwrap();
     assert!(portion.group.is_empty() && portion.mark.position == 2);
     assert_eq!(look(&unapplied, &[10]), (vec![], vec![10]), "it never came to the database");
     assert_eq!(unapplied.room(), -12, "both frames wait");
@@ -305,7 +306,8 @@ fn what_was_refused_takes_along_what_has_come_since_and_a_stop_gives_it_back_at_
     assert!(matches!(why, StoreError::Behind(_)), "{why}");
     unapplied.await_room(12, Duration::ZERO).unwrap();
     unapplied.stop();
-    let portion = unapplied.refused(portion, hindrance(false), DEADLINE * 100).unwrap();
+    unapplied.hindered(hindrance(false));
+    let portion = unapplied.refused(portion, DEADLINE * 100).unwrap();
     unapplied.done(portion, None);
     assert!(unapplied.take().is_none());
     unapplied.await_applied().unwrap();
