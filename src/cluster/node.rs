@@ -253,7 +253,7 @@ fn take_directory(database: &mut Sqlite, cluster: &ClusterRow, data: &Path) -> R
             Ok(id)
         }
         (0, _) => refused(format!(
-            "{data} has the store of a broker by itself: name an empty store.path; the sessions of a broker come into a new cluster with `homing cluster init --from {data}`"
+            "{data} has the store of a broker by itself: name an empty store.path: a cluster begins with no sessions"
         )),
         (_, Some(log)) if log != cluster.log => refused(format!(
             "{data} is of another cluster, or of one before `init`: name an empty store.path"
