@@ -1,6 +1,6 @@
 //! The thread that carries out the ownership of a cell: `homing-cluster`. It hands answers, frames
 //! and the time to the pure machine ([`crate::persistence::ownership`]), and does what the machine
-//! says. It never waits for the engine ([`super::workers`]) or for the broker: these have threads of
+//! says. It never waits for the engine (`workers`) or for the broker: these have threads of
 //! their own.
 
 use super::engine::{Bounds, Engine, EngineError, MAX_FRAME};
