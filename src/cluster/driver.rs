@@ -3,10 +3,11 @@
 //! says. It never waits for the engine (`workers`) or for the broker: these have threads of
 //! their own.
 
-use super::engine::{Bounds, Engine, EngineError, MAX_FRAME};
+use super::engine::{Engine, EngineError, MAX_FRAME};
 use super::follower::{Arrival, Follower};
+use super::messages::{Cell, DriverDoor, DriverInput, IsAlive, NodeEvent, NodeFacts};
 use super::owner_log::{OwnerLog, OwnerState};
-use super::row::{RowsSeen, WakeRows};
+use super::row::WakeRows;
 use super::tail::{Made, Tail, Unfit};
 use super::workers::{AppendJob, Workers};
 use crate::broker::owner_door::OwnerDoor;
@@ -16,7 +17,6 @@ use crate::persistence::ownership::{
     Alarm, AppendId, AppendKind, AppendReply, CellNode, CellOwnership, ChainBreak, EXIT_LOST, EXIT_REFUSED,
     EngineAnswer, NextFrame, OwnershipInput, OwnershipOutput, Position, Progress, Role, Start, Timing,
 };
-use crate::store::frame::Digest;
 use crate::store::frame::cluster::FrameKind;
 use crate::store::replicated::NextGroup;
 use crate::store::sqlite::{Mark, Sqlite};
@@ -25,7 +25,6 @@ use crate::store::{Moment, StoreError};
 use crate::time::{Instant, millis};
 use bytes::Bytes;
 use std::collections::VecDeque;
-
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
@@ -37,85 +36,6 @@ use tracing::{error, info, warn};
 const PIECE: usize = MAX_FRAME - 1024;
 /// The time after which an append that is not decided is reported, and reported again.
 const STUCK: Duration = Duration::from_secs(20);
-
-/// What comes to the driver.
-pub(super) enum DriverInput {
-    /// The answer to an append.
-    Reply(AppendId, AppendReply),
-    /// No answer came to an append, for this reason.
-    NoReply(AppendId, String),
-    /// What the log holds at the position of an append.
-    Frame(AppendId, Position, Result<Vec<(u64, Bytes)>, EngineError>),
-    /// The ends of the log.
-    Ends(Result<Bounds, EngineError>),
-    /// The next frames.
-    Frames(Vec<(u64, Bytes)>),
-    /// What the rows of all nodes say.
-    Rows(RowsSeen),
-    /// The next group of the owner's store.
-    Group(NextGroup),
-    /// The time of frames that the driver itself makes.
-    TimeRuns(FileTime),
-    /// The broker has recovered its store, and is ready to let clients in.
-    Recovered(OwnerDoor, IsAlive),
-    /// The node is to leave.
-    Drain,
-    /// The broker has ended, with everything committed.
-    Flushed,
-}
-
-/// Tells whether all threads that serve clients give signs of life.
-pub type IsAlive = Box<dyn Fn() -> bool + Send>;
-
-/// What the node has to do.
-pub enum NodeEvent {
-    /// Start the broker with this database, shut for clients.
-    Recover(Box<Cell>),
-    /// Let clients in.
-    LetIn,
-    /// Disconnect the clients, and let nobody in.
-    ShutOut,
-    /// End the broker: everything is committed then.
-    Flush,
-    /// The cluster is alarmed, for this reason. Serve nobody, and stay.
-    Alarmed(String),
-    /// The node has left, and the process ends in order.
-    Left,
-}
-
-/// A cell whose owner this node is now.
-pub struct Cell {
-    /// The database, as of the mark.
-    pub database: Sqlite,
-    /// The last frame that the database has.
-    pub mark: Mark,
-    /// The way to the log.
-    pub log: Box<dyn crate::store::replicated::CellLog>,
-}
-
-/// The facts about a node, for its row and for operators.
-#[derive(Clone, Debug)]
-pub struct NodeFacts {
-    /// What the node does.
-    pub role: Role,
-    /// The epoch of the last Claim that it knows.
-    pub epoch: u64,
-    /// The place of the owner by this Claim in the list of nodes; `None` before the first Claim and
-    /// after a Release.
-    pub owner: Option<u16>,
-    /// The last position that it has read or written.
-    pub position: u64,
-    /// The digest of the frame there.
-    pub digest: Digest,
-    /// The end of its lease; [`Instant::ZERO`] without one.
-    pub lease_until: Instant,
-    /// The ends of the log as the engine said last.
-    pub bounds: Option<Bounds>,
-    /// The time of the append that is not decided; [`Instant::NEVER`] without one.
-    pub undecided_since: Instant,
-    /// Why the cluster is alarmed; empty if it is not.
-    pub alarm: String,
-}
 
 /// What starts a driver.
 pub(super) struct DriverStart {
@@ -132,17 +52,6 @@ pub(super) struct DriverStart {
     pub facts: Arc<Mutex<NodeFacts>>,
     pub events: UnboundedSender<NodeEvent>,
     pub wake_rows: WakeRows,
-}
-
-/// The way to the driver.
-#[derive(Clone)]
-pub(super) struct DriverDoor(Sender<DriverInput>);
-
-impl DriverDoor {
-    pub(super) fn tell(&self, input: DriverInput) {
-        // A driver that has ended has nothing to do any more.
-        let _ = self.0.send(input);
-    }
 }
 
 /// Starts the driver.
@@ -204,7 +113,7 @@ pub(super) fn start(start: DriverStart) -> Result<DriverDoor, StoreError> {
     };
     let run = move || driver.run(&inputs);
     Builder::new().name("homing-cluster".into()).spawn(run).map_err(|error| failed(&error))?;
-    Ok(DriverDoor(sender))
+    Ok(DriverDoor::new(sender))
 }
 
 /// A frame whose outcome is not known.

@@ -7,6 +7,7 @@
 //! | `tail` | the end of the log that a node has, and the next frame behind it |
 //! | `follower` | frames of the log on their way into the database of a node |
 //! | `driver` | the thread that carries out the ownership of a cell |
+//! | `messages` | what the driver, its workers, the broker and the rows tell each other |
 //! | `workers` | the threads that wait for the engine |
 //! | `owner_log` | the log of a cell as the store of its owner sees it |
 //! | `commands` | what `homing cluster` does |
@@ -15,26 +16,27 @@
 //! | `node` | the life of a node, from its start to its end |
 
 pub mod commands;
-pub mod driver;
+mod driver;
 pub mod engine;
 #[cfg(test)]
 #[path = "../../tests/support/engine_contract.rs"]
 #[expect(unreachable_pub, reason = "a module of the test kit")]
 mod engine_contract;
-pub mod follower;
+mod follower;
 #[cfg(test)]
 mod follower_tests;
 #[cfg(test)]
 #[path = "../../tests/support/memory_engine.rs"]
 #[expect(unreachable_pub, reason = "a module of the test kit")]
 mod memory_engine;
+pub mod messages;
 #[cfg(test)]
 #[path = "model_tests.rs"]
 mod model_tests;
 #[cfg(feature = "cluster")]
 pub mod nats;
 pub mod node;
-pub mod owner_log;
+mod owner_log;
 pub mod row;
 mod snapshots;
 mod tail;

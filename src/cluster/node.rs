@@ -1,8 +1,9 @@
 //! The life of a node: it joins the cluster with its data directory, stands by, and serves when the
 //! cell is its own.
 
-use super::driver::{self, DriverDoor, DriverInput, DriverStart, IsAlive, NodeEvent, NodeFacts};
+use super::driver::{self, DriverStart};
 use super::engine::{Engine, EngineError};
+use super::messages::{DriverDoor, DriverInput, IsAlive, NodeEvent, NodeFacts};
 use super::row::{self, CLUSTER, ClusterRow, ClusterView, node_key, read_node};
 use super::snapshots::{self, SnapshotFailure};
 use crate::broker::owner_door::OwnerDoor;

@@ -1,6 +1,6 @@
 //! The log of a cell as the store of its owner sees it: the driver has it, and channels lead there.
 
-use super::driver::DriverInput;
+use super::messages::DriverInput;
 use crate::clock;
 use crate::store::StoreError;
 use crate::store::replicated::{CellLog, NextGroup};

@@ -1,7 +1,7 @@
 //! What each node tells the others about itself: a row of the engine, written each few seconds.
 
-use super::driver::{DriverDoor, DriverInput, NodeFacts};
 use super::engine::Engine;
+use super::messages::{DriverDoor, DriverInput, NodeFacts, RowsSeen};
 use crate::clock;
 use crate::config::Cluster;
 use crate::persistence::ownership::Role;
@@ -94,15 +94,6 @@ impl SeenRow {
     pub fn is_silent(&self, now: Instant) -> bool {
         now.since(self.changed) >= SILENT
     }
-}
-
-/// What the driver has to know of the rows.
-#[derive(Debug)]
-pub(super) struct RowsSeen {
-    /// The highest position that a node has reported.
-    pub reported: u64,
-    /// The text of the alarm.
-    pub alarm: Option<String>,
 }
 
 /// The cluster as this node sees it.

@@ -7,8 +7,8 @@
 //! | `homing-ask` | for the ends of the log, and for the frame at one position |
 //! | `homing-follow` | for the next frames |
 
-use super::driver::DriverInput;
 use super::engine::{Append, Engine, MAX_FRAME};
+use super::messages::DriverInput;
 use crate::persistence::ownership::{AppendId, AppendReply, Position};
 use bytes::Bytes;
 use std::io;

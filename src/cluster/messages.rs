@@ -1,0 +1,115 @@
+//! The messages between the driver of a node, its workers, the broker and the thread of the rows.
+
+use super::engine::{Bounds, EngineError};
+use crate::broker::owner_door::OwnerDoor;
+use crate::persistence::ownership::{AppendId, AppendReply, Position, Role};
+use crate::store::frame::Digest;
+use crate::store::replicated::{CellLog, NextGroup};
+use crate::store::sqlite::{Mark, Sqlite};
+use crate::store::wall::FileTime;
+use crate::time::Instant;
+use bytes::Bytes;
+use std::sync::mpsc::Sender;
+
+/// What comes to the driver.
+pub(super) enum DriverInput {
+    /// The answer to an append.
+    Reply(AppendId, AppendReply),
+    /// No answer came to an append, for this reason.
+    NoReply(AppendId, String),
+    /// What the log holds at the position of an append.
+    Frame(AppendId, Position, Result<Vec<(u64, Bytes)>, EngineError>),
+    /// The ends of the log.
+    Ends(Result<Bounds, EngineError>),
+    /// The next frames.
+    Frames(Vec<(u64, Bytes)>),
+    /// What the rows of all nodes say.
+    Rows(RowsSeen),
+    /// The next group of the owner's store.
+    Group(NextGroup),
+    /// The time of frames that the driver itself makes.
+    TimeRuns(FileTime),
+    /// The broker has recovered its store, and is ready to let clients in.
+    Recovered(OwnerDoor, IsAlive),
+    /// The node is to leave.
+    Drain,
+    /// The broker has ended, with everything committed.
+    Flushed,
+}
+
+/// Tells whether all threads that serve clients give signs of life.
+pub type IsAlive = Box<dyn Fn() -> bool + Send>;
+
+/// What the node has to do.
+pub enum NodeEvent {
+    /// Start the broker with this database, shut for clients.
+    Recover(Box<Cell>),
+    /// Let clients in.
+    LetIn,
+    /// Disconnect the clients, and let nobody in.
+    ShutOut,
+    /// End the broker: everything is committed then.
+    Flush,
+    /// The cluster is alarmed, for this reason. Serve nobody, and stay.
+    Alarmed(String),
+    /// The node has left, and the process ends in order.
+    Left,
+}
+
+/// A cell whose owner this node is now.
+pub struct Cell {
+    /// The database, as of the mark.
+    pub database: Sqlite,
+    /// The last frame that the database has.
+    pub mark: Mark,
+    /// The way to the log.
+    pub log: Box<dyn CellLog>,
+}
+
+/// The facts about a node, for its row and for operators.
+#[derive(Clone, Debug)]
+pub struct NodeFacts {
+    /// What the node does.
+    pub role: Role,
+    /// The epoch of the last Claim that it knows.
+    pub epoch: u64,
+    /// The place of the owner by this Claim in the list of nodes; `None` before the first Claim and
+    /// after a Release.
+    pub owner: Option<u16>,
+    /// The last position that it has read or written.
+    pub position: u64,
+    /// The digest of the frame there.
+    pub digest: Digest,
+    /// The end of its lease; [`Instant::ZERO`] without one.
+    pub lease_until: Instant,
+    /// The ends of the log as the engine said last.
+    pub bounds: Option<Bounds>,
+    /// The time of the append that is not decided; [`Instant::NEVER`] without one.
+    pub undecided_since: Instant,
+    /// Why the cluster is alarmed; empty if it is not.
+    pub alarm: String,
+}
+
+/// What the driver has to know of the rows.
+#[derive(Debug)]
+pub(super) struct RowsSeen {
+    /// The highest position that a node has reported.
+    pub reported: u64,
+    /// The text of the alarm.
+    pub alarm: Option<String>,
+}
+
+/// The way to the driver.
+#[derive(Clone)]
+pub(super) struct DriverDoor(Sender<DriverInput>);
+
+impl DriverDoor {
+    pub(super) fn new(inputs: Sender<DriverInput>) -> DriverDoor {
+        DriverDoor(inputs)
+    }
+
+    pub(super) fn tell(&self, input: DriverInput) {
+        // A driver that has ended has nothing to do any more.
+        let _ = self.0.send(input);
+    }
+}
