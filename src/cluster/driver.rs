@@ -77,11 +77,11 @@ pub(super) fn start(start: DriverStart) -> Result<DriverDoor, StoreError> {
         wake_rows,
     } = start;
     let machine = CellOwnership::new(node, timing, start, now).map_err(|error| failed(&error))?;
-    let follower = Follower::new(database, log, node.cell)?;
+    let follower = Follower::new(database)?;
     let (stored, of_store) = channel();
     let driver = Driver {
         timing,
-        tail: *follower.tail(),
+        tail: Tail::new(log, node.cell, follower.mark()),
         follower: Some(follower),
         machine,
         workers: Workers::start(&engine, &sender).map_err(|error| failed(&error))?,
@@ -296,7 +296,7 @@ impl Driver {
                 );
                 return self.exit(EXIT_LOST);
             }
-            let read = match follower.read(position, &bytes) {
+            let read = match follower.read(&self.tail, position, &bytes) {
                 Ok(read) => read,
                 Err(unfit) => return self.unfit(position, unfit),
             };
@@ -307,8 +307,7 @@ impl Driver {
             }
             let arrival = if self.has_caught_up { Arrival::Now(Moment::now()) } else { Arrival::Late };
             let Some(follower) = &mut self.follower else { return };
-            let taken = follower.take(read, &bytes, arrival, clock::now());
-            self.tail = *follower.tail();
+            let taken = follower.take(&mut self.tail, read, &bytes, arrival, clock::now());
             self.check(taken);
             self.tell(OwnershipInput::Applied(Position(position)));
         }
@@ -439,15 +438,8 @@ impl Driver {
     }
 
     fn recover(&mut self, claim: Option<&Pending>) {
-        let Some(mut follower) = self.follower.take() else { return };
-        let taken = claim.map_or(Ok(()), |claim| {
-            // What this node has made continues what it has.
-            let Ok(next) = follower.read(claim.position.0, &claim.made.bytes) else {
-                return Err(StoreError::Failed("the Claim of this node does not fit its log".into()));
-            };
-            follower.take(next, &claim.made.bytes, Arrival::Late, clock::now())
-        });
-        let finished = taken.and_then(|()| follower.finish());
+        let (Some(follower), Some(claim)) = (self.follower.take(), claim) else { return };
+        let finished = follower.end_with(&self.tail, &claim.made);
         let (database, mark) = match finished {
             Ok(finished) => finished,
             Err(error) => return self.check(Err(error)),
@@ -466,9 +458,7 @@ impl Driver {
     /// A piece of the group is stored. With the last one, so is the group.
     fn group_stored(&mut self) {
         let Some(mut group) = self.group.take() else { return };
-        if self.state.is_full() {
-            self.state.set_full(false);
-        }
+        self.state.set_full(false);
         group.piece += 1;
         if group.piece < group.next.body.pieces(PIECE) {
             self.group = Some(group);

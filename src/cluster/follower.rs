@@ -4,7 +4,7 @@
 //! database about once a second. So the database is a prefix of the log at any time, and a new owner
 //! needs only the last second.
 
-use super::tail::{Tail, Unfit};
+use super::tail::{Made, Tail, Unfit};
 use crate::persistence::ownership::SeenKind;
 use crate::store::catch_up::CatchUp;
 use crate::store::frame::cluster::{FrameKind, body_of, read_group};
@@ -25,7 +25,6 @@ const LARGEST_GROUP: usize = 1 << 30;
 /// See the module.
 pub(super) struct Follower {
     catch_up: CatchUp,
-    tail: Tail,
     /// The operations of a group of which the last piece did not come yet.
     pieces: Vec<u8>,
     /// The time of the first frame that the database does not have; [`Instant::NEVER`] for none.
@@ -59,23 +58,22 @@ impl Follower {
     ///
     /// # Errors
     /// The database cannot be read.
-    pub(super) fn new(database: Sqlite, log: u64, cell: u16) -> Result<Follower, StoreError> {
+    pub(super) fn new(database: Sqlite) -> Result<Follower, StoreError> {
         let catch_up = CatchUp::new(database)?;
-        let tail = Tail::new(log, cell, catch_up.mark());
-        Ok(Follower { catch_up, tail, pieces: Vec::new(), since: Instant::NEVER, has_changes: false })
+        Ok(Follower { catch_up, pieces: Vec::new(), since: Instant::NEVER, has_changes: false })
     }
 
-    /// Returns the end of the log that the node has.
-    pub(super) fn tail(&self) -> &Tail {
-        &self.tail
+    /// Returns the mark of the last frame that was folded.
+    pub(super) fn mark(&self) -> Mark {
+        self.catch_up.mark()
     }
 
     /// Reads the frame at this position of the engine.
     ///
     /// # Errors
     /// It does not continue the log, or cannot be read.
-    pub(super) fn read(&self, position: u64, bytes: &[u8]) -> Result<Next, Unfit> {
-        let (checked, frame_kind) = self.tail.check(position, bytes)?;
+    pub(super) fn read(&self, tail: &Tail, position: u64, bytes: &[u8]) -> Result<Next, Unfit> {
+        let (checked, frame_kind) = tail.check(position, bytes)?;
         let (_, head, digest) = checked;
         let group = match frame_kind {
             FrameKind::Fragment => None,
@@ -90,19 +88,21 @@ impl Follower {
         Ok(Next { kind: frame_kind.seen(), head, digest, frame_kind, group })
     }
 
-    /// Takes the frame that [`Follower::read`] has returned. `bytes` are those of the frame.
+    /// Takes the frame that [`Follower::read`] has returned, and moves the tail behind it. `bytes` are
+    /// those of the frame.
     ///
     /// # Errors
     /// The database cannot be written.
     pub(super) fn take(
         &mut self,
+        tail: &mut Tail,
         next: Next,
         bytes: &[u8],
         arrival: Arrival,
         now: Instant,
     ) -> Result<(), StoreError> {
         let Next { mut head, digest, frame_kind, group, .. } = next;
-        self.tail.advance(&head, digest, frame_kind);
+        tail.advance(&head, digest, frame_kind);
         let Some(mut frame) = group else {
             self.pieces.extend_from_slice(body_of(bytes));
             return Ok(());
@@ -121,7 +121,7 @@ impl Follower {
         }
         self.has_changes |= !frame.operations.is_empty() || !frame.retained.is_empty();
         self.since = self.since.min(now);
-        self.catch_up.owner_is(self.tail.mark().owner);
+        self.catch_up.owner_is(tail.mark().owner);
         self.catch_up.take(frame)
     }
 
@@ -142,7 +142,18 @@ impl Follower {
         self.catch_up.apply()
     }
 
-    /// Writes everything into the database, and hands it to the owner of the cell with its mark.
+    /// Takes the Claim of this node, behind which the tail is. Then writes everything into the
+    /// database, and hands it to the owner of the cell with its mark.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub(super) fn end_with(mut self, tail: &Tail, claim: &Made) -> Result<(Sqlite, Mark), StoreError> {
+        self.catch_up.owner_is(tail.mark().owner);
+        self.catch_up.take(sign(claim.head, claim.digest))?;
+        self.finish()
+    }
+
+    /// Writes everything into the database, and returns it with its mark.
     ///
     /// # Errors
     /// The database cannot be written.
@@ -151,4 +162,9 @@ impl Follower {
         let mark = self.catch_up.mark();
         Ok((self.catch_up.database, mark))
     }
+}
+
+/// Returns a frame that has no operations.
+fn sign(head: Head, digest: Digest) -> Frame {
+    Frame { head, digest, operations: Vec::new(), retained: Vec::new(), copies: Vec::new() }
 }

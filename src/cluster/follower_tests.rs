@@ -1,6 +1,6 @@
 //! A node that follows: its database is a prefix of the log, whatever the frames come in.
 
-use super::follower::{Arrival, Follower};
+use super::follower::{Arrival, Follower, Next};
 use super::tail::{Made, Tail, Unfit};
 use crate::config::DurabilityLevel;
 use crate::persistence::ownership::{ChainBreak, Claim};
@@ -24,8 +24,33 @@ fn open(data: &Path) -> Sqlite {
     Sqlite::open(data, options).expect("a database")
 }
 
-fn follower(data: &Path) -> Follower {
-    Follower::new(open(data), LOG, 0).expect("a follower")
+/// A node that follows.
+struct Node {
+    follower: Follower,
+    tail: Tail,
+}
+
+impl Node {
+    fn start(data: &Path) -> Node {
+        let follower = Follower::new(open(data)).expect("a follower");
+        let tail = Tail::new(LOG, 0, follower.mark());
+        Node { follower, tail }
+    }
+
+    fn read(&self, position: u64, bytes: &[u8]) -> Result<Next, Unfit> {
+        self.follower.read(&self.tail, position, bytes)
+    }
+
+    /// Takes the frames behind the end that it has.
+    fn follow(&mut self, frames: &[Made], arrival: Arrival) -> Result<(), Unfit> {
+        let from = self.tail.mark().position as usize;
+        for (index, made) in frames.iter().enumerate().skip(from) {
+            let next = self.read(index as u64 + 1, &made.bytes)?;
+            let now = Instant::from_millis(1);
+            self.follower.take(&mut self.tail, next, &made.bytes, arrival, now).expect("taken");
+        }
+        Ok(())
+    }
 }
 
 fn claim(epoch: u64) -> FrameKind {
@@ -83,14 +108,6 @@ impl Owner {
     }
 }
 
-fn follow(follower: &mut Follower, frames: &[Made], from: usize, arrival: Arrival) -> Result<(), Unfit> {
-    for (index, made) in frames.iter().enumerate().skip(from) {
-        let next = follower.read(index as u64 + 1, &made.bytes)?;
-        follower.take(next, &made.bytes, arrival, Instant::from_millis(1)).expect("taken");
-    }
-    Ok(())
-}
-
 fn directories<const N: usize>() -> [TempDir; N] {
     [(); N].map(|()| tempfile::tempdir().expect("a directory"))
 }
@@ -104,31 +121,29 @@ fn a_database_has_what_the_log_says_whatever_the_pieces_and_the_restarts() {
         owner.sign(FrameKind::Beat);
         owner.group(20, piece);
     }
-    let mut one = follower(whole.path());
-    follow(&mut one, &owners[0].frames, 0, Arrival::Late).expect("the log continues");
-    let (database, mark) = one.finish().expect("applied");
+    let mut one = Node::start(whole.path());
+    one.follow(&owners[0].frames, Arrival::Late).expect("the log continues");
+    let (database, mark) = one.follower.finish().expect("applied");
     assert_eq!((mark.position, mark.owner.map(|owner| owner.claim.epoch)), (4, Some(1)));
     drop(database);
     let wanted = rows(whole.path());
     assert!(wanted.iter().any(|row| row.starts_with("entry")), "{wanted:?}");
 
-    let mut other = follower(pieces.path());
-    follow(&mut other, &owners[1].frames, 0, Arrival::Late).expect("the log continues");
-    drop(other.finish().expect("applied"));
+    let mut other = Node::start(pieces.path());
+    other.follow(&owners[1].frames, Arrival::Late).expect("the log continues");
+    drop(other.follower.finish().expect("applied"));
     assert_eq!(rows(pieces.path()), wanted);
 
     // A process that ends anywhere goes on from its database, and reads the pieces of a group again.
     let frames = &owners[1].frames;
     for stop in 1..frames.len() {
-        let mut first = follower(restarted.path());
-        let from = first.tail().mark().position as usize;
-        follow(&mut first, &frames[..stop], from, Arrival::Late).expect("the log continues");
-        first.tick(Instant::from_millis(60_000)).expect("applied");
+        let mut first = Node::start(restarted.path());
+        first.follow(&frames[..stop], Arrival::Late).expect("the log continues");
+        first.follower.tick(Instant::from_millis(60_000)).expect("applied");
     }
-    let mut last = follower(restarted.path());
-    let from = last.tail().mark().position as usize;
-    follow(&mut last, frames, from, Arrival::Late).expect("the log continues");
-    drop(last.finish().expect("applied"));
+    let mut last = Node::start(restarted.path());
+    last.follow(frames, Arrival::Late).expect("the log continues");
+    drop(last.follower.finish().expect("applied"));
     assert_eq!(rows(restarted.path()), wanted);
 }
 
@@ -141,9 +156,9 @@ fn pieces_of_an_owner_that_is_gone_are_dropped() {
     owner.add(owner.tail.make_piece(&next, 0, 7));
     owner.sign(claim(2));
     owner.group(30, 1 << 20);
-    let mut follower = follower(data.path());
-    follow(&mut follower, &owner.frames, 0, Arrival::Late).expect("the log continues");
-    let (_, mark) = follower.finish().expect("applied");
+    let mut node = Node::start(data.path());
+    node.follow(&owner.frames, Arrival::Late).expect("the log continues");
+    let (_, mark) = node.follower.finish().expect("applied");
     assert_eq!(mark.owner.map(|owner| owner.claim.epoch), Some(2));
     let bodies = rows(data.path()).iter().filter(|row| row.starts_with("body")).count();
     assert_eq!(bodies, 2, "those of the groups 10 and 30");
@@ -156,17 +171,17 @@ fn a_frame_that_does_not_continue_the_log_is_not_taken() {
     owner.sign(FrameKind::Beat);
     other.group(10, 1 << 20);
     other.sign(FrameKind::Beat);
-    let mut follower = follower(data.path());
-    follow(&mut follower, &owner.frames, 0, Arrival::Late).expect("the log continues");
-    let changed = follower.read(3, &other.frames[2].bytes).expect_err("another predecessor");
+    let mut node = Node::start(data.path());
+    node.follow(&owner.frames, Arrival::Late).expect("the log continues");
+    let changed = node.read(3, &other.frames[2].bytes).expect_err("another predecessor");
     assert!(matches!(changed, Unfit::Broken(ChainBreak::AnotherPredecessor(_))), "{changed}");
-    let moved = follower.read(4, &other.frames[1].bytes).expect_err("another position");
+    let moved = node.read(4, &other.frames[1].bytes).expect_err("another position");
     assert!(matches!(moved, Unfit::Broken(ChainBreak::AnotherPosition { .. })), "{moved}");
     let foreign = Tail::new(LOG + 1, 0, owner.tail.mark()).make_sign(FrameKind::Beat, at(1));
-    let foreign = follower.read(3, &foreign.bytes).expect_err("another log");
+    let foreign = node.read(3, &foreign.bytes).expect_err("another log");
     assert!(matches!(foreign, Unfit::Broken(ChainBreak::AnotherLog { .. })), "{foreign}");
-    assert!(matches!(follower.read(3, b"no frame"), Err(Unfit::Unreadable(_))));
-    assert_eq!(follower.tail().mark().position, 2);
+    assert!(matches!(node.read(3, b"no frame"), Err(Unfit::Unreadable(_))));
+    assert_eq!(node.tail.mark().position, 2);
 }
 
 #[test]
@@ -174,11 +189,11 @@ fn a_frame_that_came_just_now_has_the_clocks_of_this_node() {
     let [data] = directories();
     let mut owner = Owner::new();
     owner.group(10, 1 << 20);
-    let mut follower = follower(data.path());
+    let mut node = Node::start(data.path());
     let boot = Some(Boot { id: 1, millis: 500 });
     let now = Moment { monotonic: Instant::ZERO, unix_millis: 42, boot };
-    follow(&mut follower, &owner.frames, 0, Arrival::Now(now)).expect("the log continues");
-    let (database, _) = follower.finish().expect("applied");
+    node.follow(&owner.frames, Arrival::Now(now)).expect("the log continues");
+    let (database, _) = node.follower.finish().expect("applied");
     let heartbeat = database.heartbeat().expect("read").expect("one");
     assert_eq!((heartbeat.unix_millis, heartbeat.boot), (42, boot));
     assert_eq!(heartbeat.file_millis, 1_700_000_000_010, "the time of the file is that of the log");

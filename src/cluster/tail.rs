@@ -37,7 +37,7 @@ pub(super) struct Tail {
 pub(super) struct Made {
     pub bytes: Bytes,
     pub digest: Digest,
-    head: Head,
+    pub head: Head,
     kind: FrameKind,
 }
 
