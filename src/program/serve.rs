@@ -64,24 +64,19 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
     if let Err(error) = admin.start(&loaded.config, socket.as_deref(), StoreOpened::No) {
         return failed(&error);
     }
-    let mut owner = match loaded.config.cluster.is_on() {
-        true => {
-            let node = match cluster::join(&loaded.config, &mut signals) {
-                Ok(node) => node,
-                Err(code) => return code,
-            };
-            // The data directory is there now, so that the interface of a standby answers.
-            #[cfg(feature = "admin")]
-            match admin.start(&loaded.config, socket.as_deref(), StoreOpened::Yes) {
-                Ok(()) => admin.joined(&node.view),
-                Err(error) => return failed(&error),
-            }
-            match cluster::stand_by(&loaded.config, node, &mut signals) {
-                Ok(owner) => Some(owner),
-                Err(code) => return code,
-            }
+    let owner = loaded.config.cluster.is_on().then(|| {
+        let node = cluster::join(&loaded.config, &mut signals)?;
+        // The data directory is there now, so that the interface of a standby answers.
+        #[cfg(feature = "admin")]
+        match admin.start(&loaded.config, socket.as_deref(), StoreOpened::Yes) {
+            Ok(()) => admin.joined(&node.view),
+            Err(error) => return Err(failed(&error)),
         }
-        false => None,
+        cluster::stand_by(&loaded.config, node, &mut signals)
+    });
+    let mut owner = match owner.transpose() {
+        Ok(owner) => owner,
+        Err(code) => return code,
     };
     let opened = match &mut owner {
         Some(owner) => owner.store(),
