@@ -64,12 +64,12 @@ fields! {
         /// The address with which an attempt begins: "first" (the default) or "round_robin".
         balance: Balance, ValueType::OneOf(Balance::NAMES).only();
         /// The client identifier at the other broker; `homing-NAME` by default.
-        client_id: String, ValueType::Checked(is_client_id, "1 to 1024 characters").only();
+        client_id: String, ValueType::Checked(value::is_mqtt_text, "1 to 1024 characters").only();
         /// The version of MQTT: "auto" (the default: 5.0, then 3.1.1 if it is refused), "5.0" or
         /// "3.1.1".
         version: BridgeVersion, ValueType::OneOf(BridgeVersion::NAMES).only();
         /// The user name at the other broker.
-        user: String, ValueType::Checked(is_client_id, "1 to 1024 characters").only();
+        user: String, ValueType::Checked(value::is_mqtt_text, "1 to 1024 characters").only();
         /// The file with the password at the other broker. Its last line break does not count.
         password_file: String, ValueType::Path.only();
         /// The file with the authorities of the other broker's certificate; those of the system by
@@ -80,7 +80,7 @@ fields! {
         /// The file with the key of this certificate.
         key: String, ValueType::Path.only();
         /// The name in the other broker's certificate; that of the address by default.
-        server_name: String, ValueType::Checked(is_client_id, "a host name").only();
+        server_name: String, ValueType::Checked(value::is_mqtt_text, "a host name").only();
         /// The names that the bridge offers in the ALPN extension of TLS; none by default.
         alpn: Vec<String>, ValueType::Checked(are_alpn, "a list of 1 to 16 protocol names: [\"mqtt\"]").only();
         /// The Keep Alive, 60 s by default.
@@ -117,7 +117,7 @@ fields! {
         max_backoff: Duration, ValueType::Duration(millis(10), days(1)).only();
         /// The user whose rules in `acl.file` hold for the session here. Without it, the topics of
         /// the bridge alone decide.
-        acl_user: String, ValueType::Checked(is_client_id, "a user name").only();
+        acl_user: String, ValueType::Checked(value::is_mqtt_text, "a user name").only();
         /// True to connect by 3.1.1 as bridges of mosquitto do: the other broker then keeps RETAIN,
         /// and sends the bridge no message of its own.
         bridge_bit: bool, ValueType::Boolean.only();
@@ -391,10 +391,6 @@ fn are_tables(value: &Value) -> bool {
     matches!(&value.kind, ValueKind::Array(items) if !items.is_empty() && items.iter().all(is_table))
 }
 
-fn is_client_id(value: &Value) -> bool {
-    value::text(value).is_some_and(|text| (1..=1_024).contains(&text.len()) && !text.contains('\0'))
-}
-
 fn is_topic(value: &Value) -> bool {
     value::text(value).is_some_and(is_topic_name)
 }
@@ -406,14 +402,7 @@ fn is_prefix(value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Sources};
-
-    fn load(text: &str) -> Result<Config, String> {
-        let directory = tempfile::tempdir().expect("a directory");
-        let file = directory.path().join("homing.toml");
-        std::fs::write(&file, text).expect("a file");
-        Sources::new().file(&file).load().map(|loaded| loaded.config).map_err(|refusal| refusal.to_string())
-    }
+    use crate::config::sources::load_text as load;
 
     #[test]
     fn a_bridge_is_read_with_its_topics_and_has_defaults_for_the_rest() {

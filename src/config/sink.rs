@@ -75,7 +75,7 @@ fields! {
         queue_bytes: ByteSize, ValueType::Size(ONE_KIB, ONE_TIB).only();
         /// The user whose rules in `acl.file` hold for the session. Without it, the filters alone
         /// decide.
-        acl_user: String, ValueType::Checked(is_user, "a user name").only();
+        acl_user: String, ValueType::Checked(value::is_mqtt_text, "a user name").only();
     }
 }
 
@@ -237,21 +237,10 @@ fn are_filters(value: &Value) -> bool {
         if (1..=100).contains(&items.len()) && items.iter().all(is_filter))
 }
 
-fn is_user(value: &Value) -> bool {
-    value::text(value).is_some_and(|text| (1..=1_024).contains(&text.len()) && !text.contains('\0'))
-}
-
 #[cfg(all(test, feature = "sinks"))]
 mod tests {
     use super::*;
-    use crate::config::{Config, Sources};
-
-    fn load(text: &str) -> Result<Config, String> {
-        let directory = tempfile::tempdir().expect("a directory");
-        let file = directory.path().join("homing.toml");
-        std::fs::write(&file, text).expect("a file");
-        Sources::new().file(&file).load().map(|loaded| loaded.config).map_err(|refusal| refusal.to_string())
-    }
+    use crate::config::sources::load_text as load;
 
     #[test]
     fn a_sink_is_read_and_has_defaults_for_the_rest() {

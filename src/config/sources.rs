@@ -326,3 +326,12 @@ pub(super) fn contradictions(
     let listeners = listeners.map(|value| listener_contradictions::contradictions(config, value));
     found.chain(listeners.unwrap_or_default()).collect()
 }
+
+/// Reads a configuration file with this text alone. The error is what an operator is told.
+#[cfg(test)]
+pub(super) fn load_text(text: &str) -> Result<Config, String> {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("homing.toml");
+    std::fs::write(&file, text).expect("a file");
+    Sources::new().file(&file).load().map(|loaded| loaded.config).map_err(|refusal| refusal.to_string())
+}

@@ -47,6 +47,16 @@ pub(super) fn write<T: Field + Default + PartialEq>(rule: &ValueRule, field: &T)
     }
 }
 
+/// Returns true for a text of 1 to 1,024 bytes that can be a string of MQTT: without U+0000.
+pub(super) fn is_mqtt_text(value: &Value) -> bool {
+    text(value).is_some_and(|text| (1..=1_024).contains(&text.len()) && !text.contains('\0'))
+}
+
+/// Returns true for a text of 1 to 256 characters.
+pub(super) fn is_label(value: &Value) -> bool {
+    text(value).is_some_and(|text| (1..=256).contains(&text.chars().count()))
+}
+
 /// Returns the text of a string, and `None` for a value of another type.
 pub(super) fn text(value: &Value) -> Option<&str> {
     match &value.kind {

@@ -39,7 +39,7 @@ section! {
             ValueType::Checked(are_servers, "a list of nats://HOST:PORT and tls://HOST:PORT, without user and password").only();
         /// The user of the nodes at NATS.
         nats_user: String = String::new(),
-            ValueType::Checked(is_text, "a text of 1 to 256 characters").or("none", "no user and password");
+            ValueType::Checked(value::is_label, "a text of 1 to 256 characters").or("none", "no user and password");
         /// The file with the password of this user. Its first line counts.
         nats_password_file: String = String::new(),
             ValueType::Path.or("none", "no user and password");
@@ -160,10 +160,6 @@ fn is_server(text: &str) -> bool {
 fn is_monitor(value: &Value) -> bool {
     let rest = value::text(value).and_then(|text| text.strip_prefix("http://"));
     rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(['@', '/', '?', '#', ' ']))
-}
-
-fn is_text(value: &Value) -> bool {
-    value::text(value).is_some_and(|text| (1..=256).contains(&text.chars().count()))
 }
 
 #[cfg(test)]

@@ -54,13 +54,13 @@ section! {
             elsewhere: "OTEL_EXPORTER_OTLP_TIMEOUT";
         /// The resource attribute `service.name` of all that is exported.
         service_name: String = "homing".to_owned(),
-            ValueType::Checked(is_attribute, "a text of 1 to 256 characters").only(),
+            ValueType::Checked(value::is_label, "a text of 1 to 256 characters").only(),
             reload: Live,
             elsewhere: "OTEL_SERVICE_NAME";
         /// The resource attribute `service.instance.id`, which tells the brokers of one service
         /// apart. It stays the same over restarts, so that a series of a metric goes on.
         instance_id: String = String::new(),
-            ValueType::Checked(is_attribute, "a text of 1 to 256 characters").or("auto", "the name of the machine"),
+            ValueType::Checked(value::is_label, "a text of 1 to 256 characters").or("auto", "the name of the machine"),
             reload: Live,
             why: "Set it where two brokers run on one machine.",
             elsewhere: "EMQX: the name of the node";
@@ -101,11 +101,6 @@ fn is_endpoint(value: &config::Value) -> bool {
     url.is_some_and(|url| {
         !url.target.contains('?') && !OtlpSignal::ALL.iter().any(|signal| url.target.contains(signal.path()))
     })
-}
-
-/// Returns true for a text that can be the value of a resource attribute.
-fn is_attribute(value: &config::Value) -> bool {
-    value::text(value).is_some_and(|text| (1..=256).contains(&text.chars().count()))
 }
 
 #[cfg(test)]
