@@ -45,7 +45,8 @@ pub(in crate::broker) struct FarSide<'a> {
     pub(in crate::broker) client_id: String,
     /// The user whose rules in the ACL file hold; `None` if the session may read and write all.
     pub(in crate::broker) acl_user: Option<&'a str>,
-    /// What it is, such as `bridge cloud`: its user name without `acl_user`, and its listener.
+    /// Its kind and its name, such as `bridge cloud`. Its listener has this name, and so has its user
+    /// if there is no `acl_user`.
     pub(in crate::broker) label: String,
 }
 

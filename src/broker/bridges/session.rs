@@ -16,17 +16,6 @@ use crate::session::outbound::queue::QueueBounds;
 use std::cell::Cell;
 use tokio::net::UnixStream;
 
-/// The terms under which a filter is subscribed before the other broker has said its own.
-const NO_TERMS: TermsThere = TermsThere {
-    session_present: false,
-    receive_maximum: 1,
-    packet_size: None,
-    maximum_qos: QoS::ExactlyOnce,
-    takes_retained: true,
-    takes_wildcards: true,
-    keep_alive: None,
-};
-
 /// The session of one bridge.
 pub(super) struct SessionHere {
     door: ShardDoor,
@@ -115,7 +104,7 @@ impl SessionHere {
             return Ok(());
         }
         let mut out = Vec::new();
-        self.hello(NO_TERMS, 0, &mut out)?;
+        self.hello(TermsThere::UNKNOWN, 0, &mut out)?;
         put_filters_here(&filters, stale, QoS::ExactlyOnce, mark, &mut out)?;
         Ok(self.door.set_filters(&out, !filters.is_empty()).await?)
     }

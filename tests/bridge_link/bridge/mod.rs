@@ -27,17 +27,6 @@ const PATIENCE: Patience = Patience {
     acknowledgement: Duration::from_secs(5),
 };
 
-/// The terms under which the filters are subscribed before the other broker has said its own.
-const NO_TERMS: TermsThere = TermsThere {
-    session_present: false,
-    receive_maximum: 1,
-    packet_size: None,
-    maximum_qos: QoS::ExactlyOnce,
-    takes_retained: true,
-    takes_wildcards: true,
-    keep_alive: None,
-};
-
 enum Stage {
     /// The process does not run.
     Down,
@@ -220,7 +209,7 @@ impl World {
         let rules = Arc::clone(&self.bridge.rules);
         let filters = rules.subscriptions_here();
         let mut bytes = Vec::new();
-        self.hello_here(NO_TERMS, 0, &mut bytes);
+        self.hello_here(TermsThere::UNKNOWN, 0, &mut bytes);
         put_filters_here(&filters, &[], QoS::ExactlyOnce, mark, &mut bytes).expect("short filters");
         let socket = self.open(Owner::Bridge, &bridge::client_id("x"));
         self.bridge.stage = Stage::Filters { socket, unread: Vec::new(), accepted };

@@ -143,6 +143,18 @@ impl RefusedThere {
 }
 
 impl TermsThere {
+    /// Stands for the terms of a broker that has not said them yet: they hold while a session gets its
+    /// filters.
+    pub const UNKNOWN: TermsThere = TermsThere {
+        session_present: false,
+        receive_maximum: 1,
+        packet_size: None,
+        maximum_qos: QoS::ExactlyOnce,
+        takes_retained: true,
+        takes_wildcards: true,
+        keep_alive: None,
+    };
+
     /// Returns the terms of an accepting CONNACK.
     ///
     /// # Errors
