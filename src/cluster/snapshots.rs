@@ -2,8 +2,8 @@
 //! empty disk can join.
 //!
 //! A standby makes them, because it has the time; the owner only if nobody stands by. Two are kept.
-//! The log is purged up to the older one, so that a node that fetches the newer one has all frames
-//! behind it; a log that is nearly full is purged up to the newer one.
+//! The log loses the frames before the older snapshot. So a node that fetches the newer one finds all
+//! frames behind it. If the log is nearly full, it loses those before the newer one, too.
 
 use super::engine::{Bounds, Engine, EngineError, SnapshotError};
 use super::row::{ClusterView, SNAPSHOT};

@@ -30,6 +30,8 @@ mod plan;
 mod rng;
 #[path = "../../crates/core/tests/ownership/schedule.rs"]
 mod schedule;
+#[path = "../support/shard_io.rs"]
+mod shard_io;
 mod world;
 
 use oracle::Totals;

@@ -2,32 +2,25 @@
 
 use crate::core_settings::{settings, shared_state};
 use crate::memory_store::Memory;
+use crate::shard_io::ShardIo;
 use crate::world::{Event, Owner, World};
 use homing::access::grant::SessionRules;
 use homing::bridge;
-use homing::durability::read_requests::{DelayedRequest, PageRequest};
-use homing::events::client_events::ClientEvent;
-use homing::expiry::deadline::Registration;
+use homing::durability::read_requests::PageRequest;
 use homing::login::arrival::Arrival;
-use homing::login::authentication::AuthRequest;
 use homing::login::listener_terms::{ListenerTerms, Served};
 use homing::operators::bridge_command::{BridgeSession, PrepareBridge, SessionThere};
 use homing::operators::command::Command;
-use homing::operators::publish_command::PublicationAnswer;
 use homing::peers::peer_batch::PeerBatch;
 use homing::persistence::records::{Batch, Lsn, RetainedRecord};
 use homing::routing::retained::RetainedLimits;
 use homing::routing::subscription_tree::ShardId;
 use homing::session::authentication::{Anonymous, AuthPolicy, Reach};
 use homing::session::outbound::stall::SocketView;
-use homing::session::outbox::Outbox;
-use homing::session::trace_steps::TraceSteps;
-use homing::shard::clients::connection::Leaves;
 use homing::shard::features::delayed::HORIZON;
 use homing::shard::randomness::Randomness;
 use homing::shard::recovery::in_flight;
 use homing::shard::recovery::placement::{repartition, share_out};
-use homing::shard::turn::io::{EventMessages, Io, Written};
 use homing::shard::{ConnectionId, Input, Shard, shard_of};
 use homing::store::coalesce::CommitGroup;
 use homing::store::commit_queue::{Bounds, CommitQueue};
@@ -53,84 +46,6 @@ struct Running {
     group: CommitGroup,
     commits: bool,
     peers_arrival: u64,
-}
-
-/// The I/O of one shard. What follows a call is collected.
-#[derive(Default)]
-struct ShardIo {
-    clock: Instant,
-    /// Open connections, and the bytes that each takes.
-    room: Vec<(ConnectionId, usize)>,
-    written: Vec<(ConnectionId, Vec<u8>)>,
-    finished: Vec<ConnectionId>,
-    resumed: Vec<ConnectionId>,
-    batches: Vec<Batch>,
-    retained: Vec<RetainedRecord>,
-    pages: Vec<PageRequest>,
-    peer_batches: Vec<(ShardId, PeerBatch)>,
-}
-
-impl Io for ShardIo {
-    fn write(&mut self, id: ConnectionId, outbox: &mut Outbox) -> Option<Written> {
-        let (_, room) = self.room.iter_mut().find(|(open, _)| *open == id)?;
-        let bytes: Vec<u8> = outbox.pieces().iter().flat_map(|piece| piece.to_vec()).take(*room).collect();
-        *room -= bytes.len();
-        outbox.advance(bytes.len());
-        let taken = bytes.len();
-        if taken > 0 {
-            self.written.push((id, bytes));
-        }
-        Some(Written::plain(taken))
-    }
-
-    fn read_clock(&mut self) -> Instant {
-        self.clock
-    }
-
-    /// A socket that is read is flushed; see [`World::has_read`].
-    fn await_writable(&mut self, _: ConnectionId) {}
-
-    fn finish(&mut self, id: ConnectionId, _: Leaves) {
-        self.finished.push(id);
-    }
-
-    fn store_retained(&mut self, changes: Vec<RetainedRecord>) {
-        self.retained.extend(changes);
-    }
-
-    fn commit(&mut self, batch: Batch) {
-        self.batches.push(batch);
-    }
-
-    fn read_page(&mut self, request: PageRequest) {
-        self.pages.push(request);
-    }
-
-    fn read_delayed(&mut self, _: DelayedRequest) {}
-
-    fn send_to_peer(&mut self, to: ShardId, batch: PeerBatch) {
-        self.peer_batches.push((to, batch));
-    }
-
-    fn register(&mut self, _: Instant, _: Vec<Registration>) {}
-
-    fn read_now(&mut self, id: ConnectionId) {
-        self.resumed.push(id);
-    }
-
-    fn resume(&mut self, id: ConnectionId) {
-        self.resumed.push(id);
-    }
-
-    fn authenticate(&mut self, _: AuthRequest) {}
-
-    fn answer_operator(&mut self, _: PublicationAnswer) {}
-
-    fn trace(&mut self, _: TraceSteps) {}
-
-    fn report(&mut self, _: Instant, _: &ClientEvent) -> EventMessages {
-        EventMessages::default()
-    }
 }
 
 impl World {

@@ -6,27 +6,20 @@ use crate::frame::Frame;
 use crate::memory_store::Memory;
 use crate::node::Service;
 use crate::promises::{Leaving, Promises};
+use crate::shard_io::ShardIo;
 use crate::world::{Occupant, World};
 use crate::writer::{Tables, Writer};
 use bytes::Bytes;
-use homing::durability::read_requests::{DelayedRequest, PageRequest};
-use homing::events::client_events::ClientEvent;
-use homing::expiry::deadline::Registration;
+use homing::durability::read_requests::PageRequest;
 use homing::login::arrival::Arrival;
-use homing::login::authentication::AuthRequest;
-use homing::operators::publish_command::PublicationAnswer;
 use homing::peers::peer_batch::PeerBatch;
-use homing::persistence::records::{Batch, Committed, RetainedRecord};
+use homing::persistence::records::Committed;
 use homing::routing::retained::RetainedLimits;
 use homing::routing::subscription_tree::ShardId;
-use homing::session::outbox::Outbox;
-use homing::session::trace_steps::TraceSteps;
-use homing::shard::clients::connection::Leaves;
 use homing::shard::features::delayed::HORIZON;
 use homing::shard::randomness::Randomness;
 use homing::shard::recovery::in_flight;
 use homing::shard::recovery::placement::{repartition, share_out};
-use homing::shard::turn::io::{EventMessages, Io, Written};
 use homing::shard::{ConnectionId, Input, Shard, SharedState, shard_of};
 use homing::store::{Store, StoreReader};
 use homing::time::Instant;
@@ -139,82 +132,6 @@ struct Link {
     written: u64,
     /// The stream offsets at which what was put into the outbox ends, with the times.
     put: Vec<(u64, u64, Instant)>,
-}
-
-/// The I/O of one shard. What follows a call is collected.
-struct ShardIo {
-    clock: Instant,
-    is_open: Vec<ConnectionId>,
-    written: Vec<(ConnectionId, Vec<u8>)>,
-    finished: Vec<ConnectionId>,
-    resumed: Vec<ConnectionId>,
-    batches: Vec<Batch>,
-    retained: Vec<RetainedRecord>,
-    pages: Vec<PageRequest>,
-    peer_batches: Vec<(ShardId, PeerBatch)>,
-}
-
-impl Io for ShardIo {
-    fn write(&mut self, id: ConnectionId, outbox: &mut Outbox) -> Option<Written> {
-        if !self.is_open.contains(&id) {
-            return None;
-        }
-        let bytes: Vec<u8> = outbox.pieces().iter().flat_map(|piece| piece.to_vec()).collect();
-        let taken = bytes.len();
-        outbox.advance(taken);
-        if taken > 0 {
-            self.written.push((id, bytes));
-        }
-        Some(Written::plain(taken))
-    }
-
-    fn read_clock(&mut self) -> Instant {
-        self.clock
-    }
-
-    fn await_writable(&mut self, _: ConnectionId) {}
-
-    fn finish(&mut self, id: ConnectionId, _: Leaves) {
-        self.finished.push(id);
-    }
-
-    fn store_retained(&mut self, changes: Vec<RetainedRecord>) {
-        self.retained.extend(changes);
-    }
-
-    fn commit(&mut self, batch: Batch) {
-        self.batches.push(batch);
-    }
-
-    fn read_page(&mut self, request: PageRequest) {
-        self.pages.push(request);
-    }
-
-    fn read_delayed(&mut self, _: DelayedRequest) {}
-
-    fn send_to_peer(&mut self, to: ShardId, batch: PeerBatch) {
-        self.peer_batches.push((to, batch));
-    }
-
-    fn register(&mut self, _: Instant, _: Vec<Registration>) {}
-
-    fn read_now(&mut self, id: ConnectionId) {
-        self.resumed.push(id);
-    }
-
-    fn resume(&mut self, id: ConnectionId) {
-        self.resumed.push(id);
-    }
-
-    fn authenticate(&mut self, _: AuthRequest) {}
-
-    fn answer_operator(&mut self, _: PublicationAnswer) {}
-
-    fn trace(&mut self, _: TraceSteps) {}
-
-    fn report(&mut self, _: Instant, _: &ClientEvent) -> EventMessages {
-        EventMessages::default()
-    }
 }
 
 impl Occupant for Brokers {
@@ -406,7 +323,7 @@ impl World<Brokers> {
             let mut has_work = false;
             for here in 0..usize::from(self.occupant.shards) {
                 let Some(broker) = self.broker(at) else { return };
-                let mut io = ShardIo::new(broker.ran.1);
+                let mut io = ShardIo { clock: broker.ran.1, ..ShardIo::default() };
                 has_work |= broker.shards[here].turn(broker.ran.1, &mut io);
                 broker.writer.take(io.batches, io.retained);
                 for (to, batch) in io.peer_batches {
@@ -445,8 +362,8 @@ impl World<Brokers> {
         let was_stopped = stopped_until > broker.ran.0 || stopped_until == true_now;
         let now = if was_stopped { broker.read_before } else { clock };
         broker.ran = (true_now, clock);
-        let mut io = ShardIo::new(clock);
-        io.is_open = broker.links[here].iter().flatten().map(|link| link.id).collect();
+        let mut io = ShardIo { clock, ..ShardIo::default() };
+        io.room = broker.links[here].iter().flatten().map(|link| (link.id, usize::MAX)).collect();
         let shard = &mut broker.shards[here];
         shard.begin_turn();
         let result = call(shard, now, &mut io);
@@ -623,22 +540,6 @@ impl World<Brokers> {
         let read = tables.entries(&request.wanted).expect("memory does not fail");
         self.occupant.promises.totals.pages += 1;
         self.with_shard(at, shard, |shard, now, _| shard.input(now, Input::Page(request, read)));
-    }
-}
-
-impl ShardIo {
-    fn new(clock: Instant) -> ShardIo {
-        ShardIo {
-            clock,
-            is_open: Vec::new(),
-            written: Vec::new(),
-            finished: Vec::new(),
-            resumed: Vec::new(),
-            batches: Vec::new(),
-            retained: Vec::new(),
-            pages: Vec::new(),
-            peer_batches: Vec::new(),
-        }
     }
 }
 

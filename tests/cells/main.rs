@@ -35,10 +35,14 @@ mod node;
 #[expect(dead_code, reason = "`ownership` has more tests")]
 mod oracle;
 mod promises;
+#[path = "../../crates/core/tests/ownership/replicated_log.rs"]
+mod replicated_log;
 #[path = "../simulation/rng.rs"]
 mod rng;
 #[path = "../../crates/core/tests/ownership/schedule.rs"]
 mod schedule;
+#[path = "../support/shard_io.rs"]
+mod shard_io;
 #[path = "../../crates/core/tests/ownership/world.rs"]
 #[expect(dead_code, reason = "`ownership` has more tests")]
 mod world;

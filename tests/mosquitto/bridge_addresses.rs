@@ -1,13 +1,12 @@
 //! The addresses of bridges: WebSocket, TLS, and what goes wrong with them.
 
-use crate::bridges::{Broker, TOPICS, bridge, take};
+use crate::bridges::{Broker, TOPICS, answering, bridge, take};
 use crate::broker::Mosquitto;
 use crate::kit::{self, Pki};
 use crate::support::{Connect, Message, RawClient, V5};
 use homing::config::{ClientCertificates, Listener, ListenerProtocol};
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
 /// Messages pass in both directions, large ones and many at once.
 fn messages_pass(near: SocketAddr, far: SocketAddr) {
@@ -94,20 +93,7 @@ fn a_server_that_breaks_the_websocket_is_left_for_the_reason() {
         (with(b"\xF2\x00"), "a reserved bit is set"),
         (with(b"\x88\x02\x03\xE9"), "closed the connection before CONNACK"),
     ];
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let far = listener.local_addr().expect("an address");
-    let answers: Vec<Vec<u8>> = cases.iter().map(|(bytes, _)| bytes.clone()).collect();
-    // Each connection gets the next answer, and stays open.
-    let _far = std::thread::spawn(move || {
-        let mut open = Vec::new();
-        for bytes in answers {
-            let (mut stream, _) = listener.accept().expect("a connection");
-            let _ = stream.read(&mut [0; 1_024]).expect("a request");
-            stream.write_all(&bytes).expect("room");
-            open.push(stream);
-        }
-        open
-    });
+    let (far, _open) = answering(cases.iter().map(|(bytes, _)| bytes.clone()).collect());
     let keys = "version = \"5.0\"\nconnect_timeout = \"500ms\"\n";
     let mut near = Broker::started(&bridge(&format!("ws://{far}"), keys, TOPICS));
     for (_, reason) in cases {

@@ -8,9 +8,10 @@ use crate::support::{Connect, Kind, Message, Publish, RawClient, V5, V311, Versi
 use rustix::process::Signal;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread::JoinHandle;
 
 /// Rules for each direction.
 pub const TOPICS: &str = "\
@@ -268,20 +269,7 @@ fn a_broker_that_breaks_the_protocol_is_left_for_the_reason_and_no_client_is_tou
         (with(&[0xC0, 0]), "PINGREQ, which no broker may send"),
         (with(&[0xE0, 1, 0x8B]), "the other broker disconnects"),
     ];
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let far = listener.local_addr().expect("an address");
-    let answers: Vec<Vec<u8>> = cases.iter().map(|(bytes, _)| bytes.clone()).collect();
-    // Each connection gets the next answer, and stays open.
-    let _far = std::thread::spawn(move || {
-        let mut open = Vec::new();
-        for bytes in answers {
-            let (mut stream, _) = listener.accept().expect("a connection");
-            let _ = stream.read(&mut [0; 1_024]).expect("a CONNECT");
-            stream.write_all(&bytes).expect("room");
-            open.push(stream);
-        }
-        open
-    });
+    let (far, _open) = answering(cases.iter().map(|(bytes, _)| bytes.clone()).collect());
     let keys = "version = \"5.0\"\nconnect_timeout = \"300ms\"\n";
     let bridge = bridge(&format!("mqtt://{far}"), keys, TOPICS);
     let mut near = Broker::started(&format!("[limits]\nreceive_maximum = 2\n{bridge}"));
@@ -293,6 +281,24 @@ fn a_broker_that_breaks_the_protocol_is_left_for_the_reason_and_no_client_is_tou
         client.deliver(&Message::new("t", "still served").qos(1));
         take(&mut client, 1);
     }
+}
+
+/// Listens as another broker. Each connection gets the next of these answers to its first request, and
+/// stays open as long as the thread that is returned is known.
+pub fn answering(answers: Vec<Vec<u8>>) -> (SocketAddr, JoinHandle<Vec<TcpStream>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let far = std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for bytes in answers {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let _ = stream.read(&mut [0; 1_024]).expect("a request");
+            stream.write_all(&bytes).expect("room");
+            open.push(stream);
+        }
+        open
+    });
+    (address, far)
 }
 
 /// Publishes on both sides of a bridge. Returns what a subscriber of each side gets: topic, payload

@@ -81,14 +81,6 @@ impl GroupBody {
         GroupBody { bytes, count }
     }
 
-    /// As [`GroupBody::of`], for the operations of [`CommitGroup::ahead`] and the deletions of
-    /// retained messages.
-    pub fn ahead_of(group: &CommitGroup, time: FileTime) -> GroupBody {
-        let mut bytes = Vec::new();
-        let count = operations::put_all(&mut bytes, group.ahead(), group.retained_removed(), time);
-        GroupBody { bytes, count }
-    }
-
     /// As [`GroupBody::of`], for copies of bodies.
     pub fn of_copies(copies: &[BodyCopy]) -> GroupBody {
         let mut bytes = Vec::new();

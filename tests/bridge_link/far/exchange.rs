@@ -1,5 +1,6 @@
 //! The exchanges of single messages, and what the standard says of the bridge's part in them.
 
+use super::{Connection, Far, Session};
 use crate::client::{encoded, number_of};
 use crate::oracle::Side;
 use crate::plan::{HERE, THERE};
@@ -74,16 +75,8 @@ impl World {
 
     /// PUBACK or PUBCOMP.
     pub(super) fn far_is_acknowledged(&mut self, ack: &Acknowledgement<'_>, qos: QoS) {
-        let (Some(session), Some(connection)) = (&mut self.far.session, &mut self.far.connection) else {
-            return;
-        };
         let id = ack.packet_id;
-        let Some(at) =
-            session.flight.iter().position(|flight| flight.id == id && connection.sent.contains(&id))
-        else {
-            assert!(connection.twice.contains(&id), "{id} is acknowledged, and nothing has this identifier");
-            return;
-        };
+        let Some((session, connection, at)) = in_flight(&mut self.far, id, "acknowledged") else { return };
         let flight = &session.flight[at];
         assert_eq!(flight.qos, qos, "{id} has an acknowledgement of another QoS");
         assert!(qos != QoS::ExactlyOnce || flight.is_released, "PUBCOMP comes before PUBREL");
@@ -105,22 +98,15 @@ impl World {
     }
 
     pub(super) fn far_is_received(&mut self, line: usize, ack: &Acknowledgement<'_>) {
-        let (Some(session), Some(connection)) = (&mut self.far.session, &mut self.far.connection) else {
-            return;
-        };
         let id = ack.packet_id;
-        let Some(at) =
-            session.flight.iter().position(|flight| flight.id == id && connection.sent.contains(&id))
-        else {
-            assert!(connection.twice.contains(&id), "{id} is received, and nothing has this identifier");
-            return;
-        };
+        let is_v5 = self.far.version.is_v5();
+        let Some((session, connection, at)) = in_flight(&mut self.far, id, "received") else { return };
         let number = session.flight[at].number;
         assert_eq!(session.flight[at].qos, QoS::ExactlyOnce, "PUBREC for a message of another QoS");
         let is_ruled = THERE[self.oracle.message(number).topic].other.is_some();
         if ack.reason.is_error() {
             assert!(!is_ruled, "message {number} is refused: {ack:?}");
-            assert!(self.far.version.is_v5(), "3.1.1 knows no refusal");
+            assert!(is_v5, "3.1.1 knows no refusal");
             session.flight.remove(at);
             connection.sent.remove(&id);
             return self.far_sends();
@@ -135,4 +121,19 @@ impl World {
 
 fn acknowledgement(is_exactly_once: bool, ack: Acknowledgement<'_>) -> Packet<'_> {
     if is_exactly_once { Packet::Pubrec(ack) } else { Packet::Puback(ack) }
+}
+
+/// Returns the place of a message in the session; `None` if its acknowledgement may come once more.
+fn in_flight<'a>(
+    far: &'a mut Far,
+    id: PacketId,
+    done: &str,
+) -> Option<(&'a mut Session, &'a mut Connection, usize)> {
+    let (Some(session), Some(connection)) = (&mut far.session, &mut far.connection) else { return None };
+    let at = session.flight.iter().position(|flight| flight.id == id && connection.sent.contains(&id));
+    assert!(
+        at.is_some() || connection.twice.contains(&id),
+        "{id} is {done}, and nothing has this identifier"
+    );
+    at.map(|at| (session, connection, at))
 }

@@ -7,7 +7,6 @@
 //! |---|---|
 //! | `letter` | stored dead letters |
 //! | `records` | the changes, the batches in which they are committed, and what a start recovers |
-//! | `replicated_log` | the requests of a cluster's node to its log, and the answers |
 //! | `rows` | one value for each row of the store; dropping it records the end of the row |
 //! | `open_batch` | the records of one open batch |
 //! | `transactions` | the transactions of one open batch, and this shard's parts of others |
@@ -19,7 +18,6 @@ pub mod letter;
 mod open_batch;
 pub mod ownership;
 pub mod records;
-pub mod replicated_log;
 pub mod rows;
 mod transactions;
 mod unread_drops;

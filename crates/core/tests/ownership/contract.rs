@@ -1,9 +1,9 @@
 //! What every log of a cluster does, the model as the real engine. `ask` sends a request of a node,
 //! and waits for the answer. The log is empty, and nothing else writes to it.
 
+use crate::replicated_log::{LogAnswer, LogRequest, LogSnapshot};
 use bytes::Bytes;
 use homing_core::persistence::ownership::{AppendReply, Position};
-use homing_core::persistence::replicated_log::{LogAnswer, LogRequest, LogSnapshot};
 
 pub fn check(mut ask: impl FnMut(usize, LogRequest) -> LogAnswer) {
     let frame = |number: u8| Bytes::from(vec![number; 40]);

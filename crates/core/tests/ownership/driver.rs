@@ -3,13 +3,11 @@
 use super::frame::{Frame, digest};
 use super::node::{Disk, Process, Purpose, Service};
 use super::world::{Event, Occupant, World};
+use crate::replicated_log::{LogAnswer, LogRequest, LogRequestNumber, LogSnapshot, ReplicatedLog};
 use bytes::Bytes;
 use homing_core::persistence::ownership::{
     AppendKind, AppendReply, ChainEnd, EngineAnswer, Fitness, NextFrame, OwnershipInput, OwnershipOutput,
     Position, Timing,
-};
-use homing_core::persistence::replicated_log::{
-    LogAnswer, LogRequest, LogRequestNumber, LogSnapshot, ReplicatedLog,
 };
 
 /// The identifier of the cluster's log.

@@ -14,11 +14,9 @@
 
 use super::rng::Rng;
 use super::schedule::Schedule;
+use crate::replicated_log::{LogAnswer, LogRequest, LogRequestNumber, LogSnapshot, ReplicatedLog};
 use bytes::Bytes;
 use homing_core::persistence::ownership::{AppendReply, Position};
-use homing_core::persistence::replicated_log::{
-    LogAnswer, LogRequest, LogRequestNumber, LogSnapshot, ReplicatedLog,
-};
 use std::collections::VecDeque;
 
 const SERVERS: usize = 3;

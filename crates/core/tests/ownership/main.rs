@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `contract` | what every log of a cluster does |
 //! | `engine` | a model of it: the logs, and what goes wrong on the way to them |
+//! | `replicated_log` | the requests of a process to its log, and the answers |
 //! | `frame` | frames as numbers |
 //! | `node` | one process of a node, for one cell |
 //! | `driver` | what a process does with the outputs of its machine |
@@ -26,6 +27,7 @@ mod frame;
 mod node;
 mod numbers;
 mod oracle;
+mod replicated_log;
 #[path = "../../../../tests/simulation/rng.rs"]
 mod rng;
 mod schedule;
@@ -35,8 +37,8 @@ use engine::Engine;
 use faults::{Fault, begin};
 use frame::Frame;
 use homing_core::persistence::ownership::Position;
-use homing_core::persistence::replicated_log::{LogRequestNumber, ReplicatedLog};
 use numbers::Numbers;
+use replicated_log::{LogRequestNumber, ReplicatedLog};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use world::{NODES, World};

@@ -1,12 +1,12 @@
 //! One process of a node, for one cell: the driver of a machine.
 
 use super::frame::{Frame, digest};
+use crate::replicated_log::{LogRequestNumber, LogSnapshot};
 use bytes::Bytes;
 use homing_core::persistence::ownership::{
     AppendId, AppendKind, CellNode, CellOwnership, Claim, Fitness, OwnershipInput, OwnershipOutput, Position,
     Role, SeenKind, Start, Timing,
 };
-use homing_core::persistence::replicated_log::{LogRequestNumber, LogSnapshot};
 use homing_core::time::Instant;
 
 /// What outlives a process.

@@ -5,8 +5,8 @@
 //! until it is trimmed. All else may go wrong. A request or an answer is lost, late or doubled; an
 //! append whose answer is lost is stored or not; a server that lags shows an older end.
 
-use super::ownership::{AppendReply, Position};
 use bytes::Bytes;
+use homing_core::persistence::ownership::{AppendReply, Position};
 
 /// The number of a request. Its sender chooses it, and never gives it twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,11 +7,11 @@ use super::node::{Disk, Process, Purpose, Service};
 use super::oracle::Oracle;
 use super::rng::Rng;
 use super::schedule::Schedule;
+use crate::replicated_log::LogRequestNumber;
 use bytes::Bytes;
 use homing_core::persistence::ownership::{
     AppendKind, CellNode, Fitness, OwnershipInput, Position, Progress, Role, Timing,
 };
-use homing_core::persistence::replicated_log::LogRequestNumber;
 use homing_core::time::Instant;
 use std::time::Duration;
 

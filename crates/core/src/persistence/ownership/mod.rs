@@ -4,7 +4,7 @@
 //! last position that its sender knows, and the engine refuses it if the log has moved. So who did
 //! not see the last frame cannot write the next one, and the order of the log decides who owns the
 //! cell. Nothing here does I/O or reads a clock: a driver carries out the outputs, and hands in the
-//! answers and the time. The broker has no cluster yet, so nothing of the program uses this module.
+//! answers and the time: the module `cluster` of the program.
 //!
 //! | role | the node | next |
 //! |---|---|---|
