@@ -94,7 +94,7 @@ fn a_server_that_breaks_the_websocket_is_left_for_the_reason() {
         (with(b"\x88\x02\x03\xE9"), "closed the connection before CONNACK"),
     ];
     let (far, _open) = answering(cases.iter().map(|(bytes, _)| bytes.clone()).collect());
-    let keys = "version = \"5.0\"\nconnect_timeout = \"500ms\"\n";
+    let keys = "version = \"5.0\"\nconnect_timeout = \"3s\"\n";
     let mut near = Broker::started(&bridge(&format!("ws://{far}"), keys, TOPICS));
     for (_, reason) in cases {
         let line = near.says("bridge.not_connected");

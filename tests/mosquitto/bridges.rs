@@ -270,7 +270,7 @@ fn a_broker_that_breaks_the_protocol_is_left_for_the_reason_and_no_client_is_tou
         (with(&[0xE0, 1, 0x8B]), "the other broker disconnects"),
     ];
     let (far, _open) = answering(cases.iter().map(|(bytes, _)| bytes.clone()).collect());
-    let keys = "version = \"5.0\"\nconnect_timeout = \"300ms\"\n";
+    let keys = "version = \"5.0\"\nconnect_timeout = \"2s\"\n";
     let bridge = bridge(&format!("mqtt://{far}"), keys, TOPICS);
     let mut near = Broker::started(&format!("[limits]\nreceive_maximum = 2\n{bridge}"));
     let mut client = RawClient::connect(near.address(), &Connect::new(V5, "client"));
