@@ -83,7 +83,12 @@ impl Deadlines {
         self.passed = now;
     }
 
-    /// Notes that SUBACK came, or that there is nothing to subscribe to. No other packet is an answer
+    /// Notes that another SUBSCRIBE was sent.
+    pub fn subscribes(&mut self, now: Instant) {
+        self.suback = now + self.patience.answer;
+    }
+
+    /// Notes that the last SUBACK came, or that there is nothing to subscribe to. No other packet is an answer
     /// to SUBSCRIBE: messages may come for the filters of an earlier connection.
     pub fn subscribed(&mut self) {
         self.suback = Instant::NEVER;

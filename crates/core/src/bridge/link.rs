@@ -1,6 +1,7 @@
 //! The packets of an established connection between the shard and the other broker.
 
 use super::BridgeState;
+use super::answers::{accept_here, acknowledgement_of, answer_here, refuse_here, turn_back};
 use super::deadlines::{Deadlines, Due, Patience};
 use super::hello::TermsThere;
 use super::identifiers::Identifiers;
@@ -8,13 +9,15 @@ use super::notification::Notification;
 pub use super::outcome::{LinkCounts, LinkEnd, LinkNews, SaidThere};
 use super::path::{BrokerPath, Loops, Way};
 use super::rules::TopicRules;
+use super::subscribe::Subscribing;
 pub use super::subscribe::{FRESH_SESSION, put_filters_here};
-use super::subscribe::{SUBSCRIBE_ID, put_subscribe};
-use crate::mqtt::codec::{Decoded, LARGEST_PACKET, PublishHead, decode, encode};
-use crate::mqtt::packet::{
-    Acknowledgement, Disconnect, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS, ReasonCode,
+use crate::mqtt::codec::{
+    AckKind, Decoded, LARGEST_PACKET, RelayedPublish, decode_next, encode, encode_acknowledgement,
+    put_acknowledgement, short_acknowledgement,
 };
-use crate::mqtt::topic::has_wildcard;
+use crate::mqtt::packet::{
+    Acknowledgement, Disconnect, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode,
+};
 use crate::time::Instant;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +25,10 @@ use std::time::Duration;
 /// A topic that the shard refuses: it is reserved for the broker. A message that no rule lets in is
 /// passed on under this name, without its payload, so that its acknowledgement keeps its place
 /// among the others. 5.0 [MQTT-4.6.0-2], [MQTT-4.6.0-3]
-const REFUSED: &str = "$SYS/bridge/refused";
+const REFUSED: [&str; 2] = ["$SYS/bridge/refused", ""];
+
+/// The bytes of an acknowledgement in its short form.
+const SHORT: usize = 4;
 
 /// The bytes for the two sides.
 #[derive(Debug, Default)]
@@ -52,12 +58,8 @@ pub struct Link {
     rules: Arc<TopicRules>,
     terms: LinkTerms,
     deadlines: Deadlines,
-    /// Filters that the session here has from earlier rules.
-    stale: Vec<String>,
+    subscribing: Subscribing,
     state: BridgeState,
-    awaits_suback_here: bool,
-    /// The filters of SUBSCRIBE to the other broker.
-    asked_there: Vec<String>,
     /// The identifiers that the other broker has to complete.
     unacknowledged: Identifiers,
     /// The identifiers of QoS 2 messages that were sent with QoS 1.
@@ -66,8 +68,6 @@ pub struct Link {
     news: Vec<LinkNews>,
     loops: Loops,
     notification: Notification,
-    /// Room for a renamed topic.
-    room: String,
 }
 
 impl Link {
@@ -84,23 +84,21 @@ impl Link {
         stale: Vec<String>,
         out: &mut Output,
     ) -> Result<Link, LinkEnd> {
+        let mut news = Vec::new();
         let mut link = Link {
             deadlines: Deadlines::new(now, terms.patience),
+            subscribing: Subscribing::new(&rules, &terms.there, stale, &mut news),
             rules,
             terms,
-            stale,
             state: BridgeState::Subscribing,
-            awaits_suback_here: true,
-            asked_there: Vec::new(),
             unacknowledged: Identifiers::default(),
             lowered: Identifiers::default(),
             counts: LinkCounts::default(),
-            news: Vec::new(),
+            news,
             loops: Loops::default(),
             notification: Notification::default(),
-            room: String::new(),
         };
-        link.subscribe_there(out)?;
+        link.subscribe_there(now, out)?;
         Ok(link)
     }
 
@@ -134,7 +132,7 @@ impl Link {
 
     /// Returns true if the other broker has answered SUBSCRIBE, or was not sent one.
     pub fn is_subscribed_there(&self) -> bool {
-        self.asked_there.is_empty()
+        !self.subscribing.awaits_there()
     }
 
     /// Returns the messages so far.
@@ -185,8 +183,14 @@ impl Link {
         let mut used = 0;
         loop {
             let rest = bytes.get(used..).unwrap_or_default();
+            if let Some((kind, id)) = short_acknowledgement(rest) {
+                self.deadlines.heard(now);
+                self.acknowledged_there(now, kind, &Acknowledgement::success(id), out)?;
+                used += SHORT;
+                continue;
+            }
             let largest = self.terms.packet_size_here;
-            match decode(rest, self.terms.version, largest).map_err(LinkEnd::Malformed)? {
+            match decode_next(rest, self.terms.version, largest, "").map_err(LinkEnd::Malformed)? {
                 Decoded::Incomplete { .. } => return Ok(used),
                 Decoded::Packet { packet, length } => {
                     self.deadlines.heard(now);
@@ -206,9 +210,9 @@ impl Link {
         let (mut used, before) = (0, out.there.len());
         loop {
             let rest = bytes.get(used..).unwrap_or_default();
-            match decode(rest, ProtocolVersion::V5, LARGEST_PACKET).map_err(LinkEnd::FaultHere)? {
+            match decode_next(rest, ProtocolVersion::V5, LARGEST_PACKET, "").map_err(LinkEnd::FaultHere)? {
                 Decoded::Incomplete { .. } => break,
-                Decoded::Packet { packet, .. } if self.waits_for_suback(&packet) => break,
+                Decoded::Packet { packet, .. } if self.subscribing.holds_back(&packet) => break,
                 Decoded::Packet { packet, length } => {
                     self.came_from_here(now, &packet, out)?;
                     used += length;
@@ -237,91 +241,111 @@ impl Link {
         packet: &Packet<'_>,
         out: &mut Output,
     ) -> Result<(), LinkEnd> {
-        if is_of_message(packet) {
-            self.deadlines.passed(now);
+        if let Some((kind, ack)) = acknowledgement_of(packet) {
+            return self.acknowledged_there(now, kind, ack, out);
         }
         match packet {
-            Packet::Publish(publish) => return self.let_in(publish, out),
-            Packet::Puback(ack) => {
+            Packet::Publish(publish) => self.let_in(now, publish, out),
+            Packet::Suback(suback) => self.subscribed_there(now, &suback.reasons, out),
+            Packet::Unsuback(_) | Packet::Pingresp => Ok(()),
+            Packet::Disconnect(disconnect) if self.terms.version.is_v5() => {
+                let said = SaidThere::of(disconnect.reason_string, disconnect.server_reference);
+                Err(LinkEnd::DisconnectThere(disconnect.reason, said))
+            }
+            other => Err(LinkEnd::Unexpected(other.name())),
+        }
+    }
+
+    /// Passes an acknowledgement of the other broker to the shard.
+    #[inline]
+    fn acknowledged_there(
+        &mut self,
+        now: Instant,
+        mut kind: AckKind,
+        ack: &Acknowledgement<'_>,
+        out: &mut Output,
+    ) -> Result<(), LinkEnd> {
+        self.deadlines.passed(now);
+        match kind {
+            AckKind::Puback => {
                 self.completed(now, ack.packet_id);
                 if self.lowered.remove(ack.packet_id) {
                     // The shard has sent this message with QoS 2.
-                    return put_here(&Packet::Pubrec(*ack), out);
+                    kind = AckKind::Pubrec;
                 }
             }
-            Packet::Pubrec(ack) if ack.reason.is_error() => self.completed(now, ack.packet_id),
-            Packet::Pubrec(_) => self.deadlines.acknowledged(now, true),
-            Packet::Pubcomp(ack) => self.completed(now, ack.packet_id),
-            Packet::Pubrel(_) => {}
-            Packet::Suback(suback) => return self.subscribed_there(&suback.reasons),
-            Packet::Unsuback(_) | Packet::Pingresp => return Ok(()),
-            Packet::Disconnect(disconnect) if self.terms.version.is_v5() => {
-                let said = SaidThere::of(disconnect.reason_string, disconnect.server_reference);
-                return Err(LinkEnd::DisconnectThere(disconnect.reason, said));
-            }
-            other => return Err(LinkEnd::Unexpected(other.name())),
+            AckKind::Pubrec if ack.reason.is_error() => self.completed(now, ack.packet_id),
+            AckKind::Pubrec => self.deadlines.acknowledged(now, true),
+            AckKind::Pubcomp => self.completed(now, ack.packet_id),
+            AckKind::Pubrel => {}
         }
-        put_here(packet, out)
+        Ok(encode_acknowledgement(kind, ack, ProtocolVersion::V5, &mut out.here)?)
     }
 
     fn came_from_here(&mut self, now: Instant, packet: &Packet<'_>, out: &mut Output) -> Result<(), LinkEnd> {
-        if is_of_message(packet) {
-            self.deadlines.passed(now);
+        if let Some((kind, ack)) = acknowledgement_of(packet) {
+            return self.acknowledged_here(now, kind, ack, out);
         }
         match packet {
             Packet::Publish(publish) => self.let_out(now, publish, out),
-            Packet::Pubrel(ack) if self.terms.there.maximum_qos < QoS::ExactlyOnce => {
-                // The other broker knows no QoS 2, so the rest of the exchange is here.
-                put_here(&Packet::Pubcomp(Acknowledgement::success(ack.packet_id)), out)
-            }
-            Packet::Pubrel(ack) => {
-                self.expect(now, ack.packet_id);
-                self.put_there(packet, out)
-            }
-            Packet::Puback(_) | Packet::Pubrec(_) | Packet::Pubcomp(_) => match self.loops.success_of(packet)
-            {
-                Some(success) => self.put_there(&success, out),
-                None => self.put_there(packet, out),
-            },
             Packet::Connack(connack) if connack.reason != ReasonCode::SUCCESS => {
-                Err(LinkEnd::RefusedHere(connack.reason))
+                return Err(LinkEnd::RefusedHere(connack.reason));
             }
-            Packet::Connack(_) => self.subscribe_here(out),
+            Packet::Connack(_) => {
+                let highest = self.terms.there.maximum_qos;
+                self.subscribing.put_here(&self.rules, highest, &mut out.here)?;
+                self.look_if_established();
+            }
             Packet::Suback(suback) => {
-                self.subscribed_here(&suback.reasons);
-                Ok(())
+                self.subscribing.answered_here(&self.rules, &suback.reasons, &mut self.news);
+                self.look_if_established();
             }
-            Packet::Disconnect(disconnect) => Err(LinkEnd::DisconnectHere(disconnect.reason)),
-            _ => Ok(()),
+            Packet::Disconnect(disconnect) => return Err(LinkEnd::DisconnectHere(disconnect.reason)),
+            _ => {}
         }
+        Ok(())
     }
 
-    /// Returns true if a packet has the identifier of the SUBSCRIBE that is not answered.
-    fn waits_for_suback(&self, packet: &Packet<'_>) -> bool {
-        let id = match packet {
-            Packet::Publish(publish) => publish.packet_id,
-            Packet::Pubrel(ack) => Some(ack.packet_id),
-            _ => None,
-        };
-        !self.asked_there.is_empty() && id.is_some_and(|id| id.get() == SUBSCRIBE_ID)
+    /// Passes an acknowledgement of the shard to the other broker.
+    fn acknowledged_here(
+        &mut self,
+        now: Instant,
+        kind: AckKind,
+        ack: &Acknowledgement<'_>,
+        out: &mut Output,
+    ) -> Result<(), LinkEnd> {
+        self.deadlines.passed(now);
+        if kind == AckKind::Pubrel {
+            if self.terms.there.maximum_qos < QoS::ExactlyOnce {
+                // The other broker knows no QoS 2, so the rest of the exchange is here.
+                answer_here(AckKind::Pubcomp, ack.packet_id, ReasonCode::SUCCESS, out);
+                return Ok(());
+            }
+            self.expect(now, ack.packet_id);
+        }
+        let version = self.terms.version;
+        if self.loops.ends_well(kind, ack.packet_id) {
+            put_acknowledgement(&mut out.there, kind, ack.packet_id, ReasonCode::SUCCESS, version);
+            return Ok(());
+        }
+        Ok(encode_acknowledgement(kind, ack, version, &mut out.there)?)
     }
 
     /// Passes a message of the shard to the other broker.
-    fn let_out(&mut self, now: Instant, publish: &Publish<'_>, out: &mut Output) -> Result<(), LinkEnd> {
+    #[inline]
+    fn let_out(&mut self, now: Instant, publish: &Publish<'_>, out: &mut Output) {
+        self.deadlines.passed(now);
         let TermsThere { maximum_qos, takes_retained, packet_size, .. } = self.terms.there;
         let version = self.terms.version;
         let qos = publish.qos.min(maximum_qos);
-        let topic = self.rules.name_there(publish.topic, &mut self.room);
+        let topic = self.rules.name_there(publish.topic);
         let passed = publish.properties.forwarded();
         let way = self.loops.way_out(passed);
         if way != Way::Open {
             self.counts.looped += 1;
-            return match publish.packet_id {
-                Some(id) if way == Way::Back => accept_here(publish.qos, id, ReasonCode::SUCCESS, out),
-                _ => refuse_here(publish, out),
-            };
+            return turn_back(publish, way, out);
         }
-        let head = PublishHead {
+        let relayed = RelayedPublish {
             // The other broker has lost what it had of this message, so the message is a new one.
             // 5.0 [MQTT-3.2.2-4], 4.1
             dup: publish.dup && qos != QoS::AtMostOnce && self.terms.there.session_present,
@@ -329,20 +353,24 @@ impl Link {
             retain: publish.retain && takes_retained,
             topic: topic.unwrap_or_default(),
             packet_id: publish.packet_id.filter(|_| qos != QoS::AtMostOnce),
-            topic_alias: None,
             message_expiry: publish.properties.message_expiry,
-            subscription_ids: &[],
-            forwarded: self.loops.leaving(passed),
+            properties: self.loops.leaving(passed),
+            payload: publish.payload,
         };
         let largest = packet_size.unwrap_or(LARGEST_PACKET);
-        if topic.is_none() || head.exceeds(version, publish.payload.len(), largest) {
+        if topic.is_none() || relayed.packet_len(version) > largest as usize {
             self.counts.dropped += 1;
             return refuse_here(publish, out);
         }
-        head.put(version, publish.payload.len(), &mut out.there);
-        out.there.extend_from_slice(publish.payload);
+        relayed.put(version, &mut out.there);
+        self.sent(now, publish, qos, out);
+    }
+
+    /// Notes that a message was sent with this QoS.
+    #[inline]
+    fn sent(&mut self, now: Instant, publish: &Publish<'_>, qos: QoS, out: &mut Output) {
         self.counts.sent += 1;
-        let Some(id) = publish.packet_id else { return Ok(()) };
+        let Some(id) = publish.packet_id else { return };
         self.counts.lowered += u64::from(qos < publish.qos);
         if qos == QoS::AtMostOnce {
             return accept_here(publish.qos, id, ReasonCode::SUCCESS, out);
@@ -351,36 +379,35 @@ impl Link {
             self.lowered.insert(id);
         }
         self.expect(now, id);
-        Ok(())
     }
 
     /// Passes a message of the other broker to the shard. The shard refuses one that no rule lets
     /// in, and the refusal goes back as any other acknowledgement.
-    fn let_in(&mut self, publish: &Publish<'_>, out: &mut Output) -> Result<(), LinkEnd> {
+    fn let_in(&mut self, now: Instant, publish: &Publish<'_>, out: &mut Output) -> Result<(), LinkEnd> {
+        self.deadlines.passed(now);
         if publish.properties.topic_alias.is_some() {
             return Err(LinkEnd::TopicAlias);
         }
-        let topic = self.rules.name_here(publish.topic, &mut self.room);
+        let topic = self.rules.name_here(publish.topic);
         let passed = publish.properties.forwarded();
         let is_back = topic.is_some() && self.loops.way_in(passed) != Way::Open;
         if is_back {
             self.loops.note(publish.packet_id);
         }
-        let head = PublishHead {
+        let relayed = RelayedPublish {
             dup: publish.dup,
             qos: publish.qos,
             retain: publish.retain,
             topic: topic.unwrap_or(REFUSED),
             packet_id: publish.packet_id,
-            topic_alias: None,
             message_expiry: publish.properties.message_expiry,
-            subscription_ids: &[],
-            forwarded: self.loops.entering(passed),
+            properties: self.loops.entering(passed),
+            payload: publish.payload,
         };
-        let is_large = head.exceeds(ProtocolVersion::V5, publish.payload.len(), self.terms.packet_size_here);
+        let version = ProtocolVersion::V5;
+        let is_large = relayed.packet_len(version) > self.terms.packet_size_here as usize;
         if topic.is_some() && !is_large && !is_back {
-            head.put(ProtocolVersion::V5, publish.payload.len(), &mut out.here);
-            out.here.extend_from_slice(publish.payload);
+            relayed.put(version, &mut out.here);
             self.counts.received += 1;
             return Ok(());
         }
@@ -390,11 +417,9 @@ impl Link {
             Some(_) => self.counts.too_large += 1,
         }
         if publish.qos != QoS::AtMostOnce {
-            PublishHead { retain: false, topic: REFUSED, message_expiry: None, forwarded: &[], ..head }.put(
-                ProtocolVersion::V5,
-                0,
-                &mut out.here,
-            );
+            let properties = Default::default();
+            let bare = RelayedPublish { message_expiry: None, properties, payload: &[], ..relayed };
+            RelayedPublish { retain: false, topic: REFUSED, ..bare }.put(version, &mut out.here);
         }
         Ok(())
     }
@@ -410,90 +435,32 @@ impl Link {
         self.deadlines.acknowledged(now, !self.unacknowledged.is_empty());
     }
 
-    fn put_there(&self, packet: &Packet<'_>, out: &mut Output) -> Result<(), LinkEnd> {
-        Ok(encode(packet, self.terms.version, &mut out.there)?)
-    }
-
-    /// Subscribes at the other broker. Filters with wildcards that it does not take are reported.
-    fn subscribe_there(&mut self, out: &mut Output) -> Result<(), LinkEnd> {
-        let TermsThere { takes_wildcards, maximum_qos, .. } = self.terms.there;
-        let rules = Arc::clone(&self.rules);
-        let (asked, refused): (Vec<_>, Vec<_>) = rules
-            .subscriptions_there()
-            .into_iter()
-            .partition(|(filter, _)| takes_wildcards || !has_wildcard(filter));
-        self.news.extend(refused.into_iter().map(|(filter, _)| {
-            LinkNews::FilterRefusedThere(filter.to_owned(), ReasonCode::WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED)
-        }));
-        self.asked_there = asked.iter().map(|(filter, _)| (*filter).to_owned()).collect();
-        if asked.is_empty() {
+    /// Writes the next SUBSCRIBE to the other broker, if filters are left.
+    fn subscribe_there(&mut self, now: Instant, out: &mut Output) -> Result<(), LinkEnd> {
+        if self.subscribing.awaits_there() {
+            self.deadlines.subscribes(now);
+        } else {
             self.deadlines.subscribed();
-            return Ok(());
         }
-        put_subscribe(&asked, maximum_qos, self.terms.version, None, &mut out.there)
+        self.subscribing.put_there(self.terms.there.maximum_qos, self.terms.version, &mut out.there)
     }
 
-    fn subscribed_there(&mut self, reasons: &[ReasonCode]) -> Result<(), LinkEnd> {
-        let asked = std::mem::take(&mut self.asked_there);
-        self.deadlines.subscribed();
-        if asked.len() != reasons.len() {
-            return Err(LinkEnd::Suback { asked: asked.len(), found: reasons.len() });
-        }
-        let refused = asked.into_iter().zip(reasons).filter(|(_, reason)| reason.is_error());
-        self.news.extend(refused.map(|(filter, reason)| LinkNews::FilterRefusedThere(filter, *reason)));
+    fn subscribed_there(
+        &mut self,
+        now: Instant,
+        reasons: &[ReasonCode],
+        out: &mut Output,
+    ) -> Result<(), LinkEnd> {
+        self.subscribing.answered_there(reasons, &mut self.news)?;
+        self.subscribe_there(now, out)?;
         self.look_if_established();
         Ok(())
-    }
-
-    /// Gives the session here the filters of the rules, and takes the others away.
-    fn subscribe_here(&mut self, out: &mut Output) -> Result<(), LinkEnd> {
-        let filters = self.rules.subscriptions_here();
-        self.awaits_suback_here = !filters.is_empty();
-        put_filters_here(&filters, &self.stale, self.terms.there.maximum_qos, None, &mut out.here)?;
-        self.look_if_established();
-        Ok(())
-    }
-
-    fn subscribed_here(&mut self, reasons: &[ReasonCode]) {
-        let filters = self.rules.subscriptions_here();
-        let refused = filters.into_iter().zip(reasons).filter(|(_, reason)| reason.is_error());
-        let refused =
-            refused.map(|((filter, _), reason)| LinkNews::FilterRefusedHere(filter.to_owned(), *reason));
-        self.news.extend(refused);
-        self.awaits_suback_here = false;
-        self.look_if_established();
     }
 
     fn look_if_established(&mut self) {
-        let is_established = !self.awaits_suback_here && self.asked_there.is_empty();
-        if is_established && self.state == BridgeState::Subscribing {
+        if self.subscribing.is_complete() && self.state == BridgeState::Subscribing {
             self.state = BridgeState::Established;
             self.news.push(LinkNews::Established);
         }
     }
-}
-
-/// Returns true for a message and its acknowledgements.
-fn is_of_message(packet: &Packet<'_>) -> bool {
-    use Packet::{Puback, Pubcomp, Publish, Pubrec, Pubrel};
-    matches!(packet, Publish(_) | Puback(_) | Pubrec(_) | Pubrel(_) | Pubcomp(_))
-}
-
-fn put_here(packet: &Packet<'_>, out: &mut Output) -> Result<(), LinkEnd> {
-    Ok(encode(packet, ProtocolVersion::V5, &mut out.here)?)
-}
-
-/// Tells the shard that a message cannot pass. The negative acknowledgement is counted, and makes a
-/// dead letter where `redelivery.negative_ack` says so.
-fn refuse_here(publish: &Publish<'_>, out: &mut Output) -> Result<(), LinkEnd> {
-    match publish.packet_id {
-        Some(id) => accept_here(publish.qos, id, ReasonCode::TOPIC_NAME_INVALID, out),
-        None => Ok(()),
-    }
-}
-
-/// Acknowledges a message of the shard in place of the other broker.
-fn accept_here(qos: QoS, packet_id: PacketId, reason: ReasonCode, out: &mut Output) -> Result<(), LinkEnd> {
-    let ack = Acknowledgement { packet_id, reason, properties: Properties::EMPTY };
-    put_here(&if qos == QoS::ExactlyOnce { Packet::Pubrec(ack) } else { Packet::Puback(ack) }, out)
 }

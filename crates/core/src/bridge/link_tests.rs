@@ -146,6 +146,42 @@ fn both_sides_are_subscribed_and_old_filters_go() {
     assert_eq!(fixture.link.take_news(), [refused, LinkNews::Established]);
 }
 
+#[test]
+fn more_filters_than_a_broker_takes_at_once_are_asked_for_in_turn() {
+    let rules = (0..17).map(|at| rule(Direction::In, "", &format!("in/{at}"), ""));
+    let patience = Patience {
+        keep_alive: Duration::ZERO,
+        answer: Duration::from_secs(10),
+        acknowledgement: Duration::from_secs(30),
+    };
+    let terms = LinkTerms { version: V5, there: THERE, patience, packet_size_here: 1_000 };
+    let (mut out, at) = (Output::default(), |seconds| Instant::ZERO + Duration::from_secs(seconds));
+    let rules = Arc::new(TopicRules::new(rules));
+    let mut link = Link::begin(at(0), rules, terms, vec![], &mut out).expect("short filters");
+    let mut take = |seconds, packet: &Packet<'_>, out: &mut Output| {
+        let mut bytes = Vec::new();
+        encode(packet, V5, &mut bytes).expect("a lawful packet");
+        link.take_from_there(at(seconds), &bytes, out).map(|_| (link.state(), link.deadline()))
+    };
+    for (turn, filters) in [8, 8, 1].into_iter().enumerate() {
+        let Ok(Decoded::Packet { packet: Packet::Subscribe(asked), length }) = decode(&out.there, V5, 1_000)
+        else {
+            panic!("no SUBSCRIBE in turn {turn}")
+        };
+        assert_eq!((asked.filters.len(), length), (filters, out.there.len()));
+        assert_eq!(asked.filters[0].filter, format!("in/{}", 8 * turn));
+        out = Output::default();
+        let reasons = vec![ReasonCode::GRANTED_QOS_2; filters];
+        // The shard has nothing to answer, but has not accepted the session yet.
+        let deadline = if turn < 2 { at(9 + 9 * turn as u64 + 10) } else { Instant::NEVER };
+        let found = take(9 + 9 * turn as u64, &suback(&reasons), &mut out);
+        assert_eq!(found, Ok((BridgeState::Subscribing, deadline)));
+    }
+    assert!(out.there.is_empty());
+    let beyond = take(40, &suback(&[ReasonCode::GRANTED_QOS_2]), &mut out);
+    assert_eq!(beyond, Err(LinkEnd::Suback { asked: 0, found: 1 }));
+}
+
 fn hello_connack() -> Packet<'static> {
     Packet::Connack(Box::new(Connack {
         session_present: true,

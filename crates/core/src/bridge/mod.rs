@@ -20,6 +20,7 @@
 //! | [`hello`] | CONNECT to the other broker, its CONNACK, and CONNECT to the shard |
 //! | [`identifiers`] | a set of Packet Identifiers |
 //! | [`link`] | the packets of an established connection, in both directions |
+//! | `answers` | acknowledgements that pass, and those of the link itself |
 //! | `subscribe` | SUBSCRIBE and UNSUBSCRIBE to both sides |
 //! | `notification` | the state of the bridge on a topic of the other broker |
 //! | `outcome` | the end of such a connection, its counts and news |
@@ -27,6 +28,7 @@
 //! | [`deadlines`] | PINGREQ, brokers that do not answer or acknowledge, and connections without messages |
 //! | [`backoff`] | the time until the next attempt to connect |
 
+mod answers;
 pub mod backoff;
 pub mod deadlines;
 pub mod hello;

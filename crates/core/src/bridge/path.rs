@@ -6,8 +6,8 @@
 //! the message has passed, and takes none that has passed its own. A broker that tells no name is
 //! left out, so a ring of such brokers and one Homing sees a message twice at most.
 
-use crate::mqtt::codec::property;
-use crate::mqtt::packet::{Acknowledgement, Connack, Packet, PacketId, Properties, Property};
+use crate::mqtt::codec::{AckKind, property};
+use crate::mqtt::packet::{Connack, PacketId, Properties, Property};
 use std::collections::HashSet;
 
 /// The name of the User Property.
@@ -77,8 +77,6 @@ pub(super) struct Loops {
     there: Option<BrokerPath>,
     /// The identifiers of messages that came back, until their exchange ends.
     back: HashSet<PacketId>,
-    /// Room for longer properties.
-    room: Vec<u8>,
 }
 
 impl Loops {
@@ -107,15 +105,15 @@ impl Loops {
         if names(properties).count() >= MOST { Way::TooLong } else { Way::Open }
     }
 
-    /// Returns the properties of a message that leaves.
-    pub(super) fn leaving<'a>(&'a mut self, properties: Properties<'a>) -> &'a [u8] {
-        extend([self.own.as_ref(), None], properties, &mut self.room)
+    /// Returns the properties of a message that leaves, in their pieces.
+    pub(super) fn leaving<'a>(&'a self, properties: Properties<'a>) -> [&'a [u8]; 3] {
+        extend([self.own.as_ref(), None], properties)
     }
 
-    /// Returns the properties of a message that comes in.
-    pub(super) fn entering<'a>(&'a mut self, properties: Properties<'a>) -> &'a [u8] {
-        let Loops { own, there, room, .. } = self;
-        extend([there.as_ref().filter(|_| own.is_some()), own.as_ref()], properties, room)
+    /// Returns the properties of a message that comes in, in their pieces.
+    pub(super) fn entering<'a>(&'a self, properties: Properties<'a>) -> [&'a [u8]; 3] {
+        let there = self.there.as_ref().filter(|_| self.own.is_some());
+        extend([there, self.own.as_ref()], properties)
     }
 
     /// Notes a message that came back. The shard refuses it in its place among the others.
@@ -123,39 +121,24 @@ impl Loops {
         self.back.extend(packet_id);
     }
 
-    /// Returns the positive form of an acknowledgement of the shard, if the message had come back:
-    /// the other broker has done nothing wrong, and would keep the message as a dead letter.
-    pub(super) fn success_of(&mut self, packet: &Packet<'_>) -> Option<Packet<'static>> {
-        match packet {
-            Packet::Pubrec(ack) if self.back.contains(&ack.packet_id) => {
-                Some(Packet::Pubrec(Acknowledgement::success(ack.packet_id)))
-            }
-            Packet::Puback(ack) if self.back.remove(&ack.packet_id) => {
-                Some(Packet::Puback(Acknowledgement::success(ack.packet_id)))
-            }
-            Packet::Pubcomp(ack) if self.back.remove(&ack.packet_id) => {
-                Some(Packet::Pubcomp(Acknowledgement::success(ack.packet_id)))
-            }
-            _ => None,
+    /// Returns true if the message of an acknowledgement of the shard had come back: then the other
+    /// broker gets a positive one, because it has done nothing wrong, and would keep the message as
+    /// a dead letter.
+    pub(super) fn ends_well(&mut self, kind: AckKind, packet_id: PacketId) -> bool {
+        match kind {
+            AckKind::Pubrec => self.back.contains(&packet_id),
+            AckKind::Puback | AckKind::Pubcomp => self.back.remove(&packet_id),
+            AckKind::Pubrel => false,
         }
     }
 }
 
-/// Returns the properties with the names of these brokers behind, each once.
-fn extend<'a>(
-    brokers: [Option<&BrokerPath>; 2],
-    properties: Properties<'a>,
-    room: &'a mut Vec<u8>,
-) -> &'a [u8] {
-    if brokers.iter().all(Option::is_none) {
-        return properties.as_bytes();
-    }
-    room.clear();
-    room.extend_from_slice(properties.as_bytes());
-    for broker in brokers.into_iter().flatten().filter(|broker| !broker.has_passed(properties)) {
-        room.extend_from_slice(&broker.encoded);
-    }
-    room
+/// Returns the properties, and behind them the names of these brokers, each once.
+fn extend<'a>(brokers: [Option<&'a BrokerPath>; 2], properties: Properties<'a>) -> [&'a [u8]; 3] {
+    let is_new = |broker: &&BrokerPath| properties.is_empty() || !broker.has_passed(properties);
+    let [first, second] =
+        brokers.map(|broker| broker.filter(is_new).map_or(&[][..], |broker| &broker.encoded));
+    [properties.as_bytes(), first, second]
 }
 
 /// Returns the names of the brokers that a message has passed.
@@ -182,15 +165,15 @@ mod tests {
     fn a_message_gets_the_names_of_both_brokers_once_and_does_not_come_back() {
         // Content Type `t`, and a User Property of another name.
         let bytes = b"\x03\0\x01t\x26\0\x01a\0\x02b8";
-        let mut from_a = Loops::new(broker("a"), Some(broker("b")));
-        let left = from_a.leaving(Properties(bytes)).to_vec();
+        let from_a = Loops::new(broker("a"), Some(broker("b")));
+        let left = from_a.leaving(Properties(bytes)).concat();
         assert_eq!((path(&left), left.starts_with(bytes)), ("a".to_owned(), true));
         // `b` pulls from `c`, to which `a` has sent the message.
-        let mut at_b = Loops::new(broker("b"), Some(broker("c")));
+        let at_b = Loops::new(broker("b"), Some(broker("c")));
         assert_eq!(at_b.way_in(Properties(&left)), Way::Open);
-        let entered = at_b.entering(Properties(&left)).to_vec();
+        let entered = at_b.entering(Properties(&left)).concat();
         assert_eq!(path(&entered), "a c b");
-        assert_eq!(path(at_b.leaving(Properties(&entered))), "a c b");
+        assert_eq!(path(&at_b.leaving(Properties(&entered)).concat()), "a c b");
         assert_eq!(from_a.way_out(Properties(&entered)), Way::Back, "to b");
         assert_eq!(from_a.way_in(Properties(&entered)), Way::Back, "to a");
         assert_eq!(Loops::default().way_in(Properties(&entered)), Way::Open);
@@ -200,10 +183,10 @@ mod tests {
     fn a_message_passes_eight_brokers() {
         let mut bytes = Vec::new();
         for passed in 0..9 {
-            let mut loops = Loops::new(broker(&format!("b{passed}")), None);
+            let loops = Loops::new(broker(&format!("b{passed}")), None);
             let expected = if passed < 8 { Way::Open } else { Way::TooLong };
             assert_eq!(loops.way_out(Properties(&bytes)), expected);
-            bytes = loops.leaving(Properties(&bytes)).to_vec();
+            bytes = loops.leaving(Properties(&bytes)).concat();
         }
     }
 }

@@ -79,14 +79,33 @@ impl TopicRule {
 struct Named {
     filter: String,
     prefix: usize,
+    /// The bytes before the first wildcard.
+    plain: usize,
 }
 
 impl Named {
+    fn new(filter: String, prefix: usize) -> Named {
+        Named { plain: filter.find(['+', '#']).unwrap_or(filter.len()), filter, prefix }
+    }
+
     /// Returns a topic without its prefix, if the filter matches it.
     fn rest<'a>(&self, topic: &'a str) -> Option<&'a str> {
         // `a/#` matches the topic `a` too, which has no prefix `a/` to replace.
         let rest = topic.get(self.prefix..)?;
-        matches(&self.filter, topic).then_some(rest)
+        self.matches(topic).then_some(rest)
+    }
+
+    /// True if the filter matches a topic. Most filters end with their only wildcard, `#`, and most
+    /// topics begin as their filter: they cost one comparison.
+    fn matches(&self, topic: &str) -> bool {
+        let (plain, wild) = self.filter.split_at_checked(self.plain).unwrap_or((&self.filter, ""));
+        match topic.strip_prefix(plain) {
+            Some(end) if wild.is_empty() => end.is_empty(),
+            Some(_) if wild == "#" && !plain.is_empty() => true,
+            Some(_) => matches(&self.filter, topic),
+            // `a/#` matches the topic `a` too.
+            None => wild == "#" && plain.strip_suffix('/') == Some(topic),
+        }
     }
 }
 
@@ -106,8 +125,8 @@ impl TopicRules {
     /// Returns the rules in their order.
     pub fn new(rules: impl IntoIterator<Item = TopicRule>) -> TopicRules {
         let ready = |rule: TopicRule| Ready {
-            here: Named { filter: rule.local_filter(), prefix: rule.local_prefix.len() },
-            there: Named { filter: rule.remote_filter(), prefix: rule.remote_prefix.len() },
+            here: Named::new(rule.local_filter(), rule.local_prefix.len()),
+            there: Named::new(rule.remote_filter(), rule.remote_prefix.len()),
             rule,
         };
         TopicRules(rules.into_iter().map(ready).collect())
@@ -127,31 +146,20 @@ impl TopicRules {
         once(into.map(|ready| (ready.there.filter.as_str(), ready.rule.options())))
     }
 
-    /// Returns the topic of a message there; `None` if no rule lets it leave. `room` takes a new
-    /// name.
-    pub fn name_there<'a>(&self, topic: &'a str, room: &'a mut String) -> Option<&'a str> {
-        let leaves = |ready: &&Ready| ready.rule.direction != Direction::In;
-        self.0
-            .iter()
-            .filter(leaves)
-            .find_map(|ready| {
-                let rest = ready.here.rest(topic)?;
-                Some((&ready.rule.remote_prefix, &ready.rule.local_prefix, rest))
-            })
-            .and_then(|found| renamed(found, topic, room))
+    /// Returns the topic of a message there, as its new beginning and its rest; `None` if no rule
+    /// lets it leave.
+    pub fn name_there<'a>(&'a self, topic: &'a str) -> Option<[&'a str; 2]> {
+        let mut out = self.0.iter().filter(|ready| ready.rule.direction != Direction::In);
+        out.find_map(|ready| Some([ready.rule.remote_prefix.as_str(), ready.here.rest(topic)?]))
+            .filter(is_topic)
     }
 
-    /// Returns the topic of a message here; `None` if no rule lets it in. `room` takes a new name.
-    pub fn name_here<'a>(&self, topic: &'a str, room: &'a mut String) -> Option<&'a str> {
-        let comes = |ready: &&Ready| ready.rule.direction != Direction::Out;
-        self.0
-            .iter()
-            .filter(comes)
-            .find_map(|ready| {
-                let rest = ready.there.rest(topic)?;
-                Some((&ready.rule.local_prefix, &ready.rule.remote_prefix, rest))
-            })
-            .and_then(|found| renamed(found, topic, room))
+    /// Returns the topic of a message here, as its new beginning and its rest; `None` if no rule
+    /// lets it in.
+    pub fn name_here<'a>(&'a self, topic: &'a str) -> Option<[&'a str; 2]> {
+        let mut into = self.0.iter().filter(|ready| ready.rule.direction != Direction::Out);
+        into.find_map(|ready| Some([ready.rule.local_prefix.as_str(), ready.there.rest(topic)?]))
+            .filter(is_topic)
     }
 
     /// Returns the most bytes by which a topic grows on its way out.
@@ -189,18 +197,9 @@ fn once<'a>(
     kept
 }
 
-fn renamed<'a>(
-    (to, from, rest): (&String, &String, &str),
-    topic: &'a str,
-    room: &'a mut String,
-) -> Option<&'a str> {
-    if to == from {
-        return Some(topic);
-    }
-    room.clear();
-    room.push_str(to);
-    room.push_str(rest);
-    (!room.is_empty() && room.len() <= usize::from(u16::MAX)).then_some(room.as_str())
+/// Returns true if both parts are a topic that the protocol allows.
+fn is_topic([beginning, rest]: &[&str; 2]) -> bool {
+    (1..=usize::from(u16::MAX)).contains(&(beginning.len() + rest.len()))
 }
 
 #[cfg(test)]
@@ -225,8 +224,8 @@ pub(super) mod tests {
             rule(Direction::In, "cloud/", "orders/+", "plant-7/"),
             rule(Direction::Both, "", "alarms", ""),
         ]);
-        let there = |topic: &str| rules.name_there(topic, &mut String::new()).map(str::to_owned);
-        let here = |topic: &str| rules.name_here(topic, &mut String::new()).map(str::to_owned);
+        let there = |topic: &str| rules.name_there(topic).map(|name| name.concat());
+        let here = |topic: &str| rules.name_here(topic).map(|name| name.concat());
         assert_eq!(there("sensors/1").as_deref(), Some("plant-7/sensors/1"));
         assert_eq!(there("cloud/orders/1"), None);
         assert_eq!(here("plant-7/orders/1").as_deref(), Some("cloud/orders/1"));
@@ -240,7 +239,7 @@ pub(super) mod tests {
     fn topics_of_the_broker_pass_only_if_a_rule_names_them() {
         let rules =
             TopicRules::new([rule(Direction::Out, "", "#", "a/"), rule(Direction::Out, "", "$SYS/#", "b/")]);
-        let there = |topic: &str| rules.name_there(topic, &mut String::new()).map(str::to_owned);
+        let there = |topic: &str| rules.name_there(topic).map(|name| name.concat());
         assert_eq!(there("$SYS/uptime").as_deref(), Some("b/$SYS/uptime"));
         assert_eq!(there("$dead/a"), None);
     }
@@ -249,11 +248,23 @@ pub(super) mod tests {
     fn a_name_that_is_too_long_or_empty_passes_in_no_direction() {
         let rules = TopicRules::new([rule(Direction::Both, "a/", "#", &"r".repeat(60_000))]);
         let long = format!("a/{}", "t".repeat(6_000));
-        assert_eq!(rules.name_there(&long, &mut String::new()), None);
+        assert_eq!(rules.name_there(&long), None);
         // The parent of `a/#` has no prefix.
-        assert_eq!(rules.name_there("a", &mut String::new()), None);
+        assert_eq!(rules.name_there("a"), None);
         let rules = TopicRules::new([rule(Direction::Out, "a/", "#", "")]);
-        assert_eq!(rules.name_there("a/", &mut String::new()), None);
+        assert_eq!(rules.name_there("a/"), None);
+    }
+
+    #[test]
+    fn a_rule_matches_the_topics_of_its_filter_and_no_others() {
+        let topics = ["a", "a/", "a/b", "a/b/c", "ab", "b", "/", "/a", "$a", "$a/b", "a/$b"];
+        for filter in ["#", "+", "+/b", "a", "a/", "a/#", "a/+", "a/+/c", "a/b/#", "/#", "/+", "$a/#", "ab/#"]
+        {
+            let rules = TopicRules::new([rule(Direction::Out, "", filter, "")]);
+            for topic in topics {
+                assert_eq!(rules.name_there(topic).is_some(), matches(filter, topic), "{filter} {topic}");
+            }
+        }
     }
 
     #[test]

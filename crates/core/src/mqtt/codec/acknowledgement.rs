@@ -76,6 +76,21 @@ fn decode_other_length(
     Ok(Acknowledgement { packet_id, reason, properties })
 }
 
+/// Returns the acknowledgement at the front of `buf`, if it has the short form: four bytes, which say
+/// success. Returns `None` for all other bytes, which [`super::decode`] takes.
+#[inline]
+pub fn short_acknowledgement(buf: &[u8]) -> Option<(AckKind, PacketId)> {
+    let &[first, 2, high, low, ..] = buf else { return None };
+    let kind = match first {
+        0x40 => AckKind::Puback,
+        0x50 => AckKind::Pubrec,
+        0x62 => AckKind::Pubrel,
+        0x70 => AckKind::Pubcomp,
+        _ => return None,
+    };
+    Some((kind, PacketId::new(u16::from_be_bytes([high, low]))?))
+}
+
 /// Appends an acknowledgement without properties: four bytes on success and in 3.x, else five.
 #[inline]
 pub fn put_acknowledgement(
@@ -94,7 +109,11 @@ pub fn put_acknowledgement(
     }
 }
 
-pub(super) fn encode(
+/// Appends an acknowledgement.
+///
+/// # Errors
+/// Its properties are longer than the protocol allows.
+pub fn encode_acknowledgement(
     kind: AckKind,
     ack: &Acknowledgement<'_>,
     version: ProtocolVersion,

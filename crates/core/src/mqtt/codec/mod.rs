@@ -1,8 +1,8 @@
 //! Control packets as bytes: decoding and encoding, in both directions, for every version.
 //!
 //! `frame` reads the fixed header, `primitive` the data types, and `property` the properties of
-//! 5.0. `connect`, `publish` and `acknowledgement` have those packets for all versions. `v3` and
-//! `v5` have the bodies of the other packets.
+//! 5.0. `connect`, `publish` and `acknowledgement` have those packets for all versions, and `relay` a
+//! PUBLISH that passes on. `v3` and `v5` have the bodies of the other packets.
 //!
 //! The codec checks the rules that one packet can break by itself. The session checks everything
 //! that depends on the sender or on earlier packets: who may send CONNACK, empty client
@@ -21,6 +21,7 @@ pub mod property;
 mod property_set;
 mod publish;
 mod reason;
+mod relay;
 mod v3;
 mod v5;
 
@@ -33,10 +34,11 @@ mod round_trip;
 #[cfg(test)]
 mod tests;
 
-pub use acknowledgement::{AckKind, put_acknowledgement};
+pub use acknowledgement::{AckKind, encode_acknowledgement, put_acknowledgement, short_acknowledgement};
 pub use error::{DecodeError, EncodeError};
 pub use packet_type::PacketType;
 pub use publish::{LARGEST_PACKET, PublishHead};
+pub use relay::RelayedPublish;
 
 use crate::mqtt::packet::{Disconnect, Packet, ProtocolVersion, ReasonCode};
 
@@ -210,10 +212,10 @@ pub fn encode(packet: &Packet<'_>, version: ProtocolVersion, out: &mut Vec<u8>) 
     let v5 = version.is_v5();
     match packet {
         Packet::Publish(publish) => publish::encode(publish, version, out),
-        Packet::Puback(ack) => acknowledgement::encode(AckKind::Puback, ack, version, out),
-        Packet::Pubrec(ack) => acknowledgement::encode(AckKind::Pubrec, ack, version, out),
-        Packet::Pubrel(ack) => acknowledgement::encode(AckKind::Pubrel, ack, version, out),
-        Packet::Pubcomp(ack) => acknowledgement::encode(AckKind::Pubcomp, ack, version, out),
+        Packet::Puback(ack) => acknowledgement::encode_acknowledgement(AckKind::Puback, ack, version, out),
+        Packet::Pubrec(ack) => acknowledgement::encode_acknowledgement(AckKind::Pubrec, ack, version, out),
+        Packet::Pubrel(ack) => acknowledgement::encode_acknowledgement(AckKind::Pubrel, ack, version, out),
+        Packet::Pubcomp(ack) => acknowledgement::encode_acknowledgement(AckKind::Pubcomp, ack, version, out),
         Packet::Connect(connect) => connect::encode(connect, out),
         Packet::Connack(connack) if v5 => v5::put_connack(connack, out),
         Packet::Connack(connack) => v3::put_connack(connack, version, out),

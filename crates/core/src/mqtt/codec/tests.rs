@@ -295,6 +295,12 @@ fn acknowledgements_are_written_in_their_shortest_form() {
     {
         let mut out = Vec::new();
         put_acknowledgement(&mut out, kind, id, ReasonCode::SUCCESS, ProtocolVersion::V5);
+        assert_eq!(short_acknowledgement(&out), Some((kind, id)));
+        assert_eq!(
+            (short_acknowledgement(&out[..3]), short_acknowledgement(&[first, 2, 0, 0])),
+            (None, None)
+        );
+        assert_eq!(short_acknowledgement(&[first ^ 0x01, 2, 0, 1]), None);
         put_acknowledgement(&mut out, kind, id, ReasonCode::PACKET_IDENTIFIER_NOT_FOUND, ProtocolVersion::V5);
         put_acknowledgement(
             &mut out,
