@@ -1,7 +1,7 @@
 //! `[[bridges]]`: other brokers that this broker connects to. A problem in a bridge is reported with
 //! the number of the bridge.
 
-use super::bounds::{ONE_BILLION, ONE_KIB, ONE_TIB};
+use super::bounds::{LARGEST_PACKET, ONE_BILLION, ONE_KIB, ONE_TIB};
 use super::bridge_address::BridgeAddress;
 use super::listener::{NAME, are_texts, fields};
 use super::problem::Problem;
@@ -99,6 +99,9 @@ fields! {
         /// The most bytes in the queue; `store.queue_bytes`, or `limits.queue_bytes` without a
         /// store, by default.
         queue_bytes: ByteSize, ValueType::Size(ONE_KIB, ONE_TIB).only();
+        /// The largest packet in bytes that leaves, for brokers that announce no Maximum Packet Size:
+        /// none by default. The lower one of the two holds.
+        max_packet_size: ByteSize, ValueType::Size(128, LARGEST_PACKET).only();
         /// The time for address, TCP, TLS, WebSocket and CONNACK together, 10 s by default. PINGREQ and
         /// SUBSCRIBE have to be answered in the same time.
         connect_timeout: Duration, ValueType::Duration(millis(100), seconds(600)).only();
@@ -203,6 +206,11 @@ impl Bridge {
             messages: self.queue_messages.map(|messages| messages as usize),
             bytes: self.queue_bytes.map(ByteSize::as_usize),
         }
+    }
+
+    /// Returns the largest packet that leaves, if the other broker takes larger ones.
+    pub fn largest_packet(&self) -> Option<u32> {
+        self.max_packet_size.map(|size| u32::try_from(size.bytes()).unwrap_or(u32::MAX))
     }
 
     /// Returns the Keep Alive in seconds.

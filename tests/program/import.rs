@@ -258,7 +258,7 @@ fn the_state_of_a_bridge_and_its_connections_are_translated() {
         ),
         (
             "topic a in 1\nbridge_max_packet_size 1000\nlocal_clientid local\n",
-            "client_id = \"plant\"\n",
+            "max_packet_size = \"1000 B\"\n",
             "local_clientid: the client identifier of a bridge's session here is $bridge/NAME",
         ),
     ] {

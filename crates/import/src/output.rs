@@ -125,6 +125,7 @@ fn write_bridge(text: &mut String, bridge: &BridgeSettings) {
             ("keep_alive", bridge.keep_alive.map(|keep_alive| seconds(keep_alive.into()))),
             ("session_expiry", bridge.session_expiry.map(seconds)),
             ("clean_start", on(bridge.clean_start)),
+            ("max_packet_size", bridge.max_packet_size.map(|size| quoted(&format!("{size} B")))),
             ("connect", bridge.connect.map(quoted)),
             ("idle_timeout", bridge.idle_timeout.map(seconds)),
             ("backoff", bridge.backoff.map(|(first, _)| seconds(first))),

@@ -210,6 +210,7 @@ impl Attempt<'_> {
     /// Connects the session here with an accepted connection.
     async fn begin(&self, accepted: Accepted, version: ProtocolVersion) -> Result<Pump, AttemptEnd> {
         let Accepted { dialled, terms, there, rest } = accepted;
+        let terms = terms.within(self.bridge.largest_packet());
         let peer = dialled.peer;
         let lost = if terms.session_present { SessionThere::Kept } else { SessionThere::Lost };
         let session = self.session.prepare(lost).await?;

@@ -8,6 +8,9 @@
 //! decides what passes. So the shards' threads never wait for a name, a handshake or another
 //! broker.
 //!
+//! Deadlines are timers of this thread. The expiry actor has those of the shards alone: its keys
+//! are slots of a shard, and are late by up to a tick (docs/architecture.md, "Decisions").
+//!
 //! | file | concern |
 //! |---|---|
 //! | `dial` | the name, the socket and TLS of the other broker |

@@ -186,9 +186,11 @@ async fn subscribe(
     let link_terms = LinkTerms { version, there: terms, patience: times, packet_size_here: LARGEST };
     let mut out = Output::default();
     let mut link = Link::begin(clock::now(), rules, link_terms, Vec::new(), &mut out)?;
-    dialled.stream.write_all(&out.there).await.map_err(AttemptEnd::There)?;
-    dialled.stream.flush().await.map_err(AttemptEnd::There)?;
     while !link.is_subscribed_there() {
+        // Each SUBSCRIBE follows the answer to the one before.
+        dialled.stream.write_all(&out.there).await.map_err(AttemptEnd::There)?;
+        dialled.stream.flush().await.map_err(AttemptEnd::There)?;
+        out.there.clear();
         let used = link.take_from_there(clock::now(), &rest, &mut out)?;
         rest.advance(used);
         // A message is for nobody here.

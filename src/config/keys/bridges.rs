@@ -13,9 +13,9 @@ section! {
     /// `name`, `addresses` and at least one `[[bridges.topics]]` with `direction` and `filter` are
     /// needed. Other keys of a bridge: `balance`, `client_id`, `version`, `user`, `password_file`,
     /// `ca`, `certificate`, `key`, `server_name`, `alpn`, `keep_alive`, `session_expiry`,
-    /// `clean_start`, `in_flight`, `queue_messages`, `queue_bytes`, `connect_timeout`,
-    /// `ack_timeout`, `connect`, `idle_timeout`, `backoff`, `max_backoff`, `acl_user`, `bridge_bit`,
-    /// `notifications`, `notification_topic`. Other keys of a topic: `qos`, `local_prefix`,
+    /// `clean_start`, `in_flight`, `queue_messages`, `queue_bytes`, `max_packet_size`,
+    /// `connect_timeout`, `ack_timeout`, `connect`, `idle_timeout`, `backoff`, `max_backoff`,
+    /// `acl_user`, `bridge_bit`, `notifications`, `notification_topic`. Other keys of a topic: `qos`, `local_prefix`,
     /// `remote_prefix`, `retain`. The first topic that matches a message names it at the other side.
     ///
     /// A reload begins new bridges, ends those that are gone, and connects changed ones again. The

@@ -176,6 +176,11 @@ impl TermsThere {
         })
     }
 
+    /// Returns these terms with packets of at most `largest` bytes, if there is such a bound.
+    pub fn within(self, largest: Option<u32>) -> TermsThere {
+        TermsThere { packet_size: self.packet_size.into_iter().chain(largest).min(), ..self }
+    }
+
     /// Returns the Keep Alive of the connection.
     pub fn keep_alive(&self, asked: u16) -> Duration {
         Duration::from_secs(self.keep_alive.unwrap_or(asked).into())
@@ -236,6 +241,17 @@ mod tests {
     use super::*;
     use crate::mqtt::codec::{Decoded, decode};
     use crate::mqtt::packet::ConnackProperties;
+
+    #[test]
+    fn the_lower_one_of_two_bounds_of_a_packet_holds() {
+        let bound =
+            |there, own| TermsThere { packet_size: there, ..TermsThere::UNKNOWN }.within(own).packet_size;
+        assert_eq!([bound(None, None), bound(Some(5), None)], [None, Some(5)]);
+        assert_eq!(
+            [bound(None, Some(5)), bound(Some(9), Some(5)), bound(Some(2), Some(5))],
+            [Some(5), Some(5), Some(2)]
+        );
+    }
 
     const HELLO: Hello<'_> = Hello {
         version: ProtocolVersion::V3_1_1,

@@ -69,6 +69,7 @@ impl Translator {
             "try_private" => bridge.try_private = Some(boolean(line)?),
             "notifications" => bridge.notifies = Some(boolean(line)?),
             "notification_topic" => settings.notification_topic = Some(topic_name(&text(line)?)?),
+            "bridge_max_packet_size" => settings.max_packet_size = packet_size(&line.value)?,
             "bridge_alpn" => settings.alpn = Some(text(line)?),
             "idle_timeout" => settings.idle_timeout = Some(number::<u32>(&line.value)?.clamp(1, 86_400)),
             "start_type" => match line.value.as_str() {
@@ -96,7 +97,7 @@ impl Translator {
             "local_clientid" => "the client identifier of a bridge's session here is $bridge/NAME",
             "notifications_local_only" if boolean(line) == Ok(false) => return Ok(()),
             "notifications_local_only" => "Homing tells the other broker the state of the bridge, too",
-            "bridge_max_packet_size" | "bridge_max_topic_alias" | "bridge_receive_maximum" => {
+            "bridge_max_topic_alias" | "bridge_receive_maximum" => {
                 "Homing takes the limit that the other broker announces, and announces those of [limits]"
             }
             "bridge_tcp_keepalive" | "bridge_tcp_user_timeout" | "bridge_tls_version" => {
@@ -156,6 +157,12 @@ impl Translator {
         settings.idle_timeout = settings.idle_timeout.filter(|_| settings.connect == Some("on_demand"));
         Some(settings)
     }
+}
+
+/// Reads a size in bytes, within the bounds of Homing; 0 is none.
+fn packet_size(value: &str) -> Result<Option<u32>, RefusedValue> {
+    let size = number::<u32>(value)?;
+    Ok((size > 0).then(|| size.clamp(128, 255 << 20)))
 }
 
 /// Reads `HOST[:PORT] HOST[:PORT]`.

@@ -96,6 +96,8 @@ pub(crate) struct BridgeSettings {
     pub clean_start: bool,
     /// The shortest and the longest time between two attempts, in seconds.
     pub backoff: Option<(u32, u32)>,
+    /// The largest packet that leaves, in bytes; `None` for any.
+    pub max_packet_size: Option<u32>,
     /// The name that TLS offers.
     pub alpn: Option<String>,
     /// The time at which the bridge connects; `None` for always.
