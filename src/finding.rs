@@ -71,6 +71,10 @@ named_enum! {
         Proxies = "proxies",
         /// The other broker of a bridge.
         Bridge = "bridge",
+        /// The service of a sink.
+        Sink = "sink",
+        /// The bridges and sinks of a running broker.
+        FarSides = "far sides",
         /// A running broker, and its version.
         Broker = "broker",
         /// Signs of life of the threads.

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, SendRequest};
-use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
-use hyper::{Request, Response};
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use std::fmt;
@@ -25,7 +25,8 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::Instant as TokioInstant;
 use tokio_rustls::TlsConnector;
 
 /// The largest header of an answer in bytes. hyper reads in steps of at least 8 KiB.
@@ -49,15 +50,22 @@ pub enum TargetError {
 /// The reason why a request got no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
+    #[error("the name cannot be resolved: {0}")]
+    Resolve(io::Error),
+    #[error("the name is not resolved within timeout")]
+    LateName,
     #[error("cannot connect: {0}")]
     Connect(io::Error),
+    #[error("no TCP connection within timeout")]
+    LateConnect,
     #[error("the TLS handshake failed: {0}")]
     Tls(io::Error),
+    #[error("the TLS handshake does not end within timeout")]
+    LateTls,
     #[error("the connection failed: {0}")]
     Broken(io::Error),
     #[error("its answer is larger than 64 KiB")]
     TooLarge,
-    #[cfg(feature = "sinks")]
     #[error("no answer within timeout")]
     Late,
     #[cfg(feature = "sinks")]
@@ -138,7 +146,7 @@ impl HttpTarget {
     /// There is no answer, or it is too large. Never times out: the caller bounds the time.
     #[cfg(any(feature = "http-auth", feature = "otlp"))]
     pub(crate) async fn ask(&self, body: Bytes) -> Result<HttpReply, RequestError> {
-        let (response, sender) = self.send(&HeaderMap::new(), body).await?;
+        let (response, sender) = self.send(&Method::POST, &HeaderMap::new(), body, None).await?;
         let status = response.status().as_u16();
         #[cfg(feature = "otlp")]
         let retry_after = response
@@ -154,49 +162,61 @@ impl HttpTarget {
         })
     }
 
-    /// As [`Self::ask`], with further headers. The status counts as soon as the head of the answer
-    /// is there, for which the service has the first time. It has the second one for the body,
-    /// because a service that has the request may still be slow to say more.
+    /// As [`Self::ask`], with a method and further headers. The status counts as soon as the head
+    /// of the answer is there, for which the service has the first time. It has the second one for
+    /// the body, because a service that has the request may still be slow to say more.
     ///
     /// # Errors
     /// There is no head of an answer in time.
     #[cfg(feature = "sinks")]
-    pub(crate) async fn post(
+    pub(crate) async fn call(
         &self,
+        method: &Method,
         headers: &HeaderMap,
         body: Bytes,
         (head_patience, body_patience): (Duration, Duration),
     ) -> Result<HttpStatus, RequestError> {
-        let sent = tokio::time::timeout(head_patience, self.send(headers, body)).await;
-        let (mut response, sender) = sent.unwrap_or(Err(RequestError::Late))?;
+        let end = TokioInstant::now() + head_patience;
+        let (mut response, sender) = self.send(method, headers, body, Some(end)).await?;
         let (status, headers) = (response.status().as_u16(), std::mem::take(response.headers_mut()));
         let body = tokio::time::timeout(body_patience, self.read(response, sender)).await;
         Ok(HttpStatus { status, headers, body: body.unwrap_or(Err(RequestError::SlowBody)) })
     }
 
     /// Sends a request, and returns the head of the answer with the connection that has its body.
+    /// Waits until `end` at most, if there is one.
     async fn send(
         &self,
+        method: &Method,
         headers: &HeaderMap,
         body: Bytes,
+        end: Option<TokioInstant>,
     ) -> Result<(Response<Incoming>, Sender), RequestError> {
+        let request = || self.request(method, headers, body.clone());
         while let Some(mut sender) = self.take_idle() {
-            if sender.ready().await.is_err() {
-                continue;
+            let ready = async { sender.ready().await.map_err(broken) };
+            match by(end, RequestError::Late, ready).await {
+                Ok(()) => {}
+                Err(RequestError::Late) => return Err(RequestError::Late),
+                Err(_) => continue,
             }
-            match sender.send_request(self.request(headers, body.clone())).await {
+            let answered = async { sender.send_request(request()).await.map_err(broken) };
+            match by(end, RequestError::Late, answered).await {
                 Ok(response) => return Ok((response, sender)),
+                Err(RequestError::Late) => return Err(RequestError::Late),
                 Err(_) => break,
             }
         }
-        let mut sender = self.connect().await?;
-        let response = sender.send_request(self.request(headers, body)).await.map_err(broken)?;
+        let mut sender = self.connect(end).await?;
+        let answered = async { sender.send_request(request()).await.map_err(broken) };
+        let response = by(end, RequestError::Late, answered).await?;
         Ok((response, sender))
     }
 
-    fn request(&self, headers: &HeaderMap, body: Bytes) -> Request<Full<Bytes>> {
+    fn request(&self, method: &Method, headers: &HeaderMap, body: Bytes) -> Request<Full<Bytes>> {
+        let is_empty = body.is_empty();
         let mut request = Request::new(Full::new(body));
-        *request.method_mut() = hyper::Method::POST;
+        request.method_mut().clone_from(method);
         // The configuration has checked the URL. A target that hyper refuses is sent as `/`.
         *request.uri_mut() = self.url.target.parse().unwrap_or_default();
         let all = request.headers_mut();
@@ -205,6 +225,10 @@ impl HttpTarget {
             all.remove(name);
         }
         all.extend(headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+        if is_empty {
+            // hyper leaves it out, and some services refuse a POST without it.
+            all.insert(CONTENT_LENGTH, HeaderValue::from(0));
+        }
         request
     }
 
@@ -233,14 +257,18 @@ impl HttpTarget {
         None
     }
 
-    async fn connect(&self) -> Result<Sender, RequestError> {
-        let stream =
-            TcpStream::connect((&*self.url.host, self.url.port)).await.map_err(RequestError::Connect)?;
+    async fn connect(&self, end: Option<TokioInstant>) -> Result<Sender, RequestError> {
+        let place = (&*self.url.host, self.url.port);
+        let resolved = async { lookup_host(place).await.map_err(RequestError::Resolve) };
+        let addresses: Vec<_> = by(end, RequestError::LateName, resolved).await?.collect();
+        let connected = async { TcpStream::connect(&*addresses).await.map_err(RequestError::Connect) };
+        let stream = by(end, RequestError::LateConnect, connected).await?;
         stream.set_nodelay(true).map_err(RequestError::Connect)?;
         match &self.tls {
             Some((connector, name)) => {
-                let stream = connector.connect(name.clone(), stream).await.map_err(RequestError::Tls)?;
-                handshake(stream).await
+                let secured =
+                    async { connector.connect(name.clone(), stream).await.map_err(RequestError::Tls) };
+                handshake(by(end, RequestError::LateTls, secured).await?).await
             }
             None => handshake(stream).await,
         }
@@ -250,6 +278,18 @@ impl HttpTarget {
 impl fmt::Display for HttpTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.url.fmt(f)
+    }
+}
+
+/// Waits for a step of a request until `end` at most, if there is one; `late` is the error then.
+async fn by<T>(
+    end: Option<TokioInstant>,
+    late: RequestError,
+    step: impl Future<Output = Result<T, RequestError>>,
+) -> Result<T, RequestError> {
+    match end {
+        Some(end) => tokio::time::timeout_at(end, step).await.unwrap_or(Err(late)),
+        None => step.await,
     }
 }
 

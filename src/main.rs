@@ -111,7 +111,12 @@ enum BrokerCommand {
         without_files: bool,
     },
     /// Look for trouble: the configuration, the machine, the data directory, a running broker
-    Doctor,
+    Doctor {
+        /// Ask the services of sinks by a POST with an empty batch; by OPTIONS without this flag,
+        /// to which a service does nothing
+        #[arg(long)]
+        post_to_sinks: bool,
+    },
     /// Connect to a running broker as a client, and check that it answers
     Health(HealthArguments),
     /// Ask a running broker about its clients, and act on them
@@ -141,7 +146,7 @@ impl BrokerCommand {
             BrokerCommand::Health(_) => true,
             BrokerCommand::Serve
             | BrokerCommand::CheckConfig { .. }
-            | BrokerCommand::Doctor
+            | BrokerCommand::Doctor { .. }
             | BrokerCommand::Cluster { .. }
             | BrokerCommand::Store { .. } => false,
         }
@@ -188,7 +193,7 @@ fn main() -> ExitCode {
 fn run(command: BrokerCommand, settings: &Settings) -> ExitCode {
     let loaded = match read_configuration(settings) {
         Ok(loaded) => loaded,
-        Err(refusal) if matches!(command, BrokerCommand::Doctor) => return check_refused(&refusal),
+        Err(refusal) if matches!(command, BrokerCommand::Doctor { .. }) => return check_refused(&refusal),
         // The broker runs with the earlier file. `homing ctl` must work while the file is broken:
         // to see the broker's state, and for `ctl reload`, so that the broker itself refuses.
         Err(refusal) if command.asks_running_broker() => match read_without_file(settings) {
@@ -202,7 +207,7 @@ fn run(command: BrokerCommand, settings: &Settings) -> ExitCode {
     };
     match command {
         BrokerCommand::Serve => serve(loaded, settings.clone()),
-        BrokerCommand::Doctor => check(&loaded),
+        BrokerCommand::Doctor { post_to_sinks } => check(&loaded, post_to_sinks),
         BrokerCommand::CheckConfig { without_files: false } => check_with_files(&loaded),
         BrokerCommand::CheckConfig { without_files: true } => {
             say(&check_config(&loaded, "not read (--without-files)"));

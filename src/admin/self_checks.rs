@@ -2,6 +2,8 @@
 
 use crate::admin::advice;
 use crate::admin::human::{self, bytes, counted};
+use crate::admin::pages::far_problems::far_problems;
+use crate::admin::pages::problems::BrokerProblem;
 use crate::admin::readiness::{SILENT, late_threads};
 use crate::admin::store_state::{SLOW, SLOW_SYNC, StoreState, Used, lag_of};
 #[cfg(feature = "otlp")]
@@ -12,6 +14,7 @@ use crate::config::OtlpSignal;
 use crate::finding::{Check, Finding};
 use crate::log::stderr;
 use crate::store::ship::ShipFigures;
+use crate::time::Instant;
 use crate::time::duration::{long, seconds};
 use std::time::Duration;
 
@@ -151,6 +154,7 @@ pub(super) async fn self_checks(observer: &Observer) -> Vec<Finding> {
             limits.delayed_messages as u64,
         ),
     ]));
+    findings.extend(far_sides(observer, now));
     findings.push(log_lines(stderr::dropped()));
     #[cfg(feature = "otlp")]
     findings.extend(statistics.export.get().map(|counts| export(counts)));
@@ -171,6 +175,23 @@ fn near_limits(used: &[(&str, u64, u64)]) -> Finding {
         false => Finding::warn(Check::Limits, near.join(", "))
             .advise("Raise the limit, or find out who uses it up"),
     }
+}
+
+/// Returns the problems of bridges and sinks, or that there is none; nothing without one of them.
+fn far_sides(observer: &Observer, now: Instant) -> Vec<Finding> {
+    let (bridges, sinks) = (observer.bridges().count(), observer.sinks().count());
+    if bridges + sinks == 0 {
+        return Vec::new();
+    }
+    let problems = far_problems(observer, now);
+    if problems.is_empty() {
+        let (bridges, sinks) = (counted(bridges as u64, "bridge"), counted(sinks as u64, "sink"));
+        return vec![Finding::ok(Check::FarSides, format!("{bridges} and {sinks} without a problem"))];
+    }
+    let finding = |problem: &BrokerProblem| {
+        Finding::warn(Check::FarSides, &*problem.text).advise(problem.kind.advice())
+    };
+    problems.iter().map(finding).collect()
 }
 
 fn log_lines(lost: u64) -> Finding {

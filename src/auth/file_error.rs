@@ -2,7 +2,8 @@
 
 use crate::file_thread;
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// The largest number of lines that are named. A file of another kind may have a mistake in each
@@ -54,6 +55,21 @@ impl FileError {
     pub fn read(file: &Path) -> Result<Vec<u8>, FileError> {
         let _opened = file_thread::opens(file);
         std::fs::read(file).map_err(|cause| FileError::unreadable(file, cause))
+    }
+
+    /// As [`FileError::read`], for a file of at most `most` bytes. No more of it is read.
+    ///
+    /// # Errors
+    /// The system refuses the file, or it is larger.
+    pub fn read_small(file: &Path, most: u64) -> Result<Vec<u8>, FileError> {
+        let _opened = file_thread::opens(file);
+        let mut content = Vec::new();
+        let read = File::open(file).and_then(|opened| opened.take(most + 1).read_to_end(&mut content));
+        match read {
+            Ok(bytes) if bytes as u64 <= most => Ok(content),
+            Ok(_) => Err(FileError::whole(file, &format!("has more than {most} bytes"))),
+            Err(cause) => Err(FileError::unreadable(file, cause)),
+        }
     }
 
     /// Returns the error for a file that the system refuses.

@@ -65,7 +65,7 @@
 //! | [`owner_door`] | what the driver of a cell's ownership does to the broker |
 //! | [`observer`], [`question`], [`statistics`] | the operators' view of the broker |
 //! | [`events`] | client events as log lines, on topics and as last-disconnect records |
-//! | [`sys`], `sys_load`, `sys_bridges`, `dump` | the counters of `$SYS`, its averages and bridges; the text of SIGUSR1 |
+//! | [`sys`], `sys_load`, `sys_far_sides`, `dump` | the counters of `$SYS`, its averages and bridges; the text of SIGUSR1 |
 //! | `rate_limit` | the one rate limiter of log lines, events and refused connections |
 //! | `statistics`, [`listener_counts`], [`handshake_counts`] | counters that the threads share |
 
@@ -110,7 +110,7 @@ pub mod statistics;
 mod storage;
 mod supervisor;
 pub mod sys;
-mod sys_bridges;
+mod sys_far_sides;
 mod sys_load;
 
 use crate::config::{Config, KeySources, ListenerAddress};

@@ -45,7 +45,6 @@ pub struct Observer {
     expiry: Addr<ExpiryActor>,
     /// `None` without a data directory.
     store: Option<Arc<StoreView>>,
-    sinks: Arc<SinkDirectory>,
 }
 
 /// The shard did not answer in time, or the broker stops.
@@ -60,16 +59,7 @@ impl Observer {
         shards: &[Addr<ShardActor>],
         expiry: Addr<ExpiryActor>,
     ) -> Observer {
-        Observer {
-            statistics,
-            shared,
-            listeners,
-            shards: shards.into(),
-            expiry,
-            requests: None,
-            store: None,
-            sinks: Arc::default(),
-        }
+        Observer { statistics, shared, listeners, shards: shards.into(), expiry, requests: None, store: None }
     }
 
     /// Adds the way to the store.
@@ -89,7 +79,7 @@ impl Observer {
 
     /// Returns the states of the sinks.
     pub fn sinks(&self) -> &SinkDirectory {
-        &self.sinks
+        &self.statistics.sinks
     }
 
     /// Reads the configuration and its files again, after the reloads that were asked for before.

@@ -8,6 +8,7 @@ use crate::broker::events::moments::TimelineMoment;
 use crate::broker::export_counts::ExportCounts;
 use crate::broker::handshake_counts::HandshakeCounts;
 use crate::broker::listener_counts::ListenerCounts;
+use crate::broker::sinks::status::SinkDirectory;
 use crate::clock;
 use crate::expiry::statistics::ExpiryStatistics;
 use crate::login::listener_terms::ListenerConnections;
@@ -43,6 +44,8 @@ pub struct BrokerStatistics {
     pub export: OnceLock<Arc<ExportCounts>>,
     /// The states of the bridges.
     pub bridges: BridgeDirectory,
+    /// The states of the sinks.
+    pub sinks: SinkDirectory,
     /// The counters of the expiry actor.
     pub expiry: Arc<ExpiryStatistics>,
     /// The counters of reloads.
@@ -181,6 +184,7 @@ impl BrokerStatistics {
             #[cfg(feature = "otlp")]
             export: OnceLock::new(),
             bridges: BridgeDirectory::default(),
+            sinks: SinkDirectory::default(),
             expiry: Arc::default(),
             store: OnceLock::new(),
             config: ReloadStatistics::default(),

@@ -4,7 +4,7 @@
 //! decimal. A test holds the topics against `docs/sys-topics.md`.
 
 use super::statistics::{BrokerStatistics, Maximum};
-use super::sys_bridges::BridgeTopics;
+use super::sys_far_sides::FarTopics;
 use super::sys_load::{LOADS, LoadAverages, WINDOWS};
 use crate::events::client_counts::SessionEnd;
 use crate::expiry::deadline::DeadlineKind;
@@ -24,7 +24,7 @@ type SysFigure = (String, String);
 #[derive(Debug, Default)]
 pub(super) struct SysTopics {
     loads: LoadAverages,
-    bridges: BridgeTopics,
+    far_sides: FarTopics,
 }
 
 /// The retained messages at one moment.
@@ -63,7 +63,7 @@ impl SysTopics {
         let mut all = figures(now, statistics, &total, retained);
         all.extend(message_figures(&total, retained));
         all.extend(self.load_figures(now, statistics, &total));
-        all.extend(self.bridges.figures(&statistics.bridges.all()));
+        all.extend(self.far_sides.figures(&statistics.bridges.all(), &statistics.sinks.all()));
         all
     }
 
@@ -271,6 +271,7 @@ mod tests {
                 _ if line.starts_with("## The expiry queue") => prefix = "expiry/",
                 _ if line.starts_with("## The store") => prefix = "store/",
                 _ if line.starts_with("## Bridges") => prefix = "bridges/NAME/",
+                _ if line.starts_with("## Sinks") => prefix = "sinks/NAME/",
                 _ if line.starts_with("## Causes of drops") => prefix = "publish/messages/dropped/",
                 _ => {}
             }
@@ -286,6 +287,7 @@ mod tests {
         let statistics = fixture::statistics(&fixture::shared());
         statistics.set_store(Arc::default());
         statistics.bridges.add("NAME");
+        statistics.sinks.add("NAME");
         statistics.set_tls_days(TlsDaysLeft { certificate: Some(1), crl: Some(1) });
         let now = Instant::from_millis(1);
         let figures = SysTopics::default().figures(now, &statistics, RetainedSum::default());

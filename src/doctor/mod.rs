@@ -12,6 +12,7 @@
 //! - `machine`: descriptors, backlog, memory and the clock.
 //! - `listeners`: the ports, and who may connect.
 //! - `running`: the self-report of a running broker.
+//! - `sinks`: the services of the sinks.
 
 mod bridges;
 pub mod copy;
@@ -21,6 +22,7 @@ mod listeners;
 mod machine;
 #[cfg(feature = "admin")]
 mod running;
+mod sinks;
 
 use crate::config::{Config, ConfigRefusal};
 #[cfg(feature = "admin")]
@@ -39,6 +41,8 @@ pub struct CheckedBroker<'a> {
     pub socket: Option<PathBuf>,
     /// A sentence for each environment variable that only looks like a key.
     pub ignored: &'a [String],
+    /// True if the services of sinks may be asked with a POST of an empty batch.
+    pub posts_to_sinks: bool,
 }
 
 /// Returns the findings about a configuration that was refused: nothing else can be looked at.
@@ -50,7 +54,7 @@ pub fn refused(refusal: &ConfigRefusal) -> Vec<Finding> {
 /// listeners, running broker.
 ///
 /// Blocks for as long as the disk takes to sync some pages, and for at most 10 s at each read or
-/// write where a running broker does not answer. Bridges take a minute at most.
+/// write where a running broker does not answer. Bridges take a minute at most, and sinks another one.
 pub fn check(broker: &CheckedBroker<'_>) -> Vec<Finding> {
     let config = broker.config;
     let mut findings = vec![Finding::ok(Check::Configuration, "valid")];
@@ -78,6 +82,7 @@ pub fn check(broker: &CheckedBroker<'_>) -> Vec<Finding> {
     }
     findings.extend(files::findings(config));
     findings.extend(bridges::findings(config));
+    findings.extend(sinks::findings(config, broker.posts_to_sinks));
     #[cfg(feature = "admin")]
     {
         // A broker without a store holds no lock, and has its ports all the same.

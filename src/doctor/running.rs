@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The checks that only the broker itself can make. `GET /api/v1/doctor` returns their results.
-const OWN_CHECKS: [Check; 3] = [Check::Limits, Check::Log, Check::Deadlines];
+const OWN_CHECKS: [Check; 4] = [Check::FarSides, Check::Limits, Check::Log, Check::Deadlines];
 
 pub(super) struct AskedBroker {
     pub(super) answers: bool,

@@ -13,15 +13,16 @@ use homing::store::sqlite::directory::refuse_following;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Checks the broker of this configuration, and prints the findings. Exit code 1 if one of them
-/// is a fail.
-pub(crate) fn check(loaded: &Loaded) -> ExitCode {
+/// Checks the broker of this configuration, and prints the findings. `posts_to_sinks`: ask the
+/// services of sinks by POST. Exit code 1 if one of the findings is a fail.
+pub(crate) fn check(loaded: &Loaded, posts_to_sinks: bool) -> ExitCode {
     let config = &loaded.config;
     let broker = CheckedBroker {
         config,
         data: data_directory(config),
         socket: socket_to_ask(config),
         ignored: &loaded.ignored,
+        posts_to_sinks,
     };
     report(&doctor::check(&broker))
 }

@@ -36,6 +36,7 @@ mod reload;
 mod remote;
 mod schema;
 mod self_checks;
+mod sinks;
 mod slow;
 mod sourced_redelivery;
 mod stored_messages;

@@ -23,6 +23,7 @@ const PAGES = [
   '/redelivery',
   '/deadlines',
   '/bridges',
+  '/sinks',
   '/objectives',
   '/slow',
   '/where?topic=pumps/7/set',

@@ -3,6 +3,7 @@
 The clients speak MQTT by hand, so that nothing has to be installed. Everything listens on loopback, on free ports.
 """
 
+import http.server
 import json
 import os
 import re
@@ -34,6 +35,14 @@ BRIDGE = """
 name = "itself"
 addresses = ["mqtt://127.0.0.1:{port}"]
 topics = [{{direction = "out", filter = "pumps/#", remote_prefix = "copy/"}}]
+"""
+
+# A sink of the broker to a service of this program.
+SINK = """
+[[sinks]]
+name = "service"
+url = "http://127.0.0.1:{port}/"
+filters = ["pumps/#"]
 """
 
 SCRAPES = """
@@ -138,6 +147,27 @@ def get(url):
         return answer.read().decode()
 
 
+class Accepting(http.server.BaseHTTPRequestHandler):
+    """Accepts what a sink sends."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def service():
+    """Starts a service that accepts everything, and returns its port."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Accepting)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server.server_address[1]
+
+
 def queries():
     """Yields each query of the board with the title of its panel."""
     with open(BOARD, encoding="utf-8") as file:
@@ -170,7 +200,7 @@ def main(homing):
             mqtt = wait_for("the broker listens", lambda: port_of(r"listening on *127\.0\.0\.1:([1-9]\d*)"))
             admin = wait_for("its HTTP interface", lambda: port_of(r"http://127\.0\.0\.1:([1-9]\d*)"))
             with open(config, "a", encoding="utf-8") as file:
-                file.write(BRIDGE.format(port=mqtt))
+                file.write(BRIDGE.format(port=mqtt) + SINK.format(port=service()))
             broker.send_signal(signal.SIGHUP)
             with open(os.path.join(work, "prometheus.yml"), "w", encoding="utf-8") as file:
                 file.write(SCRAPES.format(rules=RULES, target=f"127.0.0.1:{admin}"))

@@ -64,6 +64,20 @@ impl Broker {
         process.line(words).unwrap_or_else(|| panic!("it ends before it says {words}"))
     }
 
+    /// Returns the next lines of the log, up to the first with these words.
+    pub fn lines_until(&mut self, words: &str) -> Vec<String> {
+        let process = self.process.as_mut().expect("it runs");
+        process.lines_until(words, |line| line.contains(words)).expect("it runs")
+    }
+
+    /// Returns what another command says about the configuration of the broker, on both outputs.
+    pub fn run(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+        command.env("HOMING_ADMIN__ADDRESSES", "off").args(arguments).arg("--config").arg(&self.file);
+        let output = command.arg("--data-dir").arg(&self.data).output().expect("it runs");
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("UTF-8")).concat()
+    }
+
     /// Returns what `homing ctl` says.
     pub fn ctl(&self, arguments: &[&str]) -> String {
         let socket = self.data.join("homing.sock");

@@ -8,6 +8,7 @@
 //! | `answers` | what the answers of a service lead to |
 //! | `bad_services` | services that hang, reset, never end, or are somebody else |
 //! | `files` | secrets, certificates and reloads |
+//! | `doctor` | what `homing doctor` says of a service |
 //! | `kills` | `kill -9` of the broker and of the service, by turns |
 
 #[path = "../transport/kit.rs"]
@@ -20,6 +21,7 @@ mod answers;
 mod bad_services;
 mod broker;
 mod delivery;
+mod doctor;
 mod files;
 mod kills;
 mod service;

@@ -45,6 +45,10 @@ pub enum Reply {
     Answer(&'static str, &'static str),
     /// These bytes, whatever they are, and then silence.
     Bytes(&'static [u8]),
+    /// These bytes, and the end of the connection.
+    Last(&'static [u8]),
+    /// This status, and the request itself as the body.
+    Echo(&'static str),
     /// These bytes, and then the others again and again.
     Endless(&'static [u8], &'static [u8]),
     /// The connection is closed without an answer.
@@ -121,6 +125,16 @@ fn serve(
             Reply::Bytes(bytes) => {
                 out.write_all(bytes).ok()?;
                 drop(reader.read(&mut [0]));
+            }
+            Reply::Last(bytes) => {
+                out.write_all(bytes).ok()?;
+                let _ = stream.shutdown(Shutdown::Both);
+                return None;
+            }
+            Reply::Echo(status) => {
+                let (head, body) = (&request.head, request.text());
+                let length = head.len() + body.len();
+                write!(out, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{head}{body}").ok()?;
             }
             Reply::Endless(first, again) => {
                 out.write_all(first).ok()?;

@@ -11,13 +11,14 @@ use crate::admin::routes::audit::Audit;
 use crate::admin::routes::bridges::Bridges;
 use crate::admin::routes::delayed::DelayedMessages;
 use crate::admin::routes::mosquitto::{ListenerRow, Listeners};
-use crate::admin::routes::sinks::{SinkRow, Sinks};
+use crate::admin::routes::sinks::Sinks;
 use crate::admin::routes::slo::{ObjectiveRow, ObjectivesAnswer};
 use crate::admin::routes::slow::SlowAnswer;
 use crate::admin::routes::topics::{RetainedMessages, SubscriptionsAnswer};
 use crate::admin::routes::whereabouts::{GroupRow, SubscriberRow, Whereabouts};
 use crate::admin::rows::bridge::BridgeRow;
 use crate::admin::rows::client::{ClientRow, StallRow};
+use crate::admin::rows::sink::SinkRow;
 use crate::admin::segment::segment;
 use crate::escape;
 use crate::mqtt::topic::first_chars;
@@ -342,7 +343,7 @@ pub(super) fn bridges_table(Bridges { bridges }: Bridges) -> String {
     if bridges.is_empty() {
         return "no bridges; [[bridges]] of the configuration makes them".to_owned();
     }
-    let oldest = |row: &BridgeRow| row.oldest_queued_age.map(seconds).unwrap_or_default();
+    let oldest = |row: &BridgeRow| row.session.oldest_queued_age.map(seconds).unwrap_or_default();
     table(
         &bridges,
         [
@@ -351,9 +352,9 @@ pub(super) fn bridges_table(Bridges { bridges }: Bridges) -> String {
             right("for", |row| seconds(row.since)),
             left("address", |row| text(&row.address)),
             left("version", |row| row.version.as_deref().map(text).unwrap_or_default()),
-            right("queued", |row| text(row.queued)),
+            right("queued", |row| text(row.session.queued)),
             right("oldest", oldest),
-            right("in flight", |row| text(row.in_flight)),
+            right("in flight", |row| text(row.session.in_flight)),
             right("sent", |row| text(row.sent)),
             right("received", |row| text(row.received)),
             left("what is wrong", |row| text(row.troubles().join("; "))),
@@ -365,7 +366,7 @@ pub(super) fn sinks_table(Sinks { sinks }: Sinks) -> String {
     if sinks.is_empty() {
         return "no sinks; [[sinks]] of the configuration makes them".to_owned();
     }
-    let error = |row: &SinkRow| row.last_error.as_deref().map(text).unwrap_or_default();
+    let oldest = |row: &SinkRow| row.session.oldest().map(seconds).unwrap_or_default();
     table(
         &sinks,
         [
@@ -373,12 +374,15 @@ pub(super) fn sinks_table(Sinks { sinks }: Sinks) -> String {
             left("state", |row| text(row.state.name())),
             right("for", |row| seconds(row.since)),
             left("url", |row| text(&row.url)),
-            right("unacked", |row| text(row.unacknowledged)),
+            left("last answer", |row| text(row.answer())),
+            right("queued", |row| text(row.session.queued)),
+            right("oldest", oldest),
+            right("in flight", |row| text(row.session.in_flight)),
             right("requests", |row| text(row.requests)),
-            right("failed", |row| text(row.failed)),
+            right("p99", |row| text(row.time())),
             right("delivered", |row| text(row.delivered)),
             right("refused", |row| text(row.refused)),
-            left("last error", error),
+            left("what is wrong", |row| text(row.troubles().join("; "))),
         ],
     )
 }

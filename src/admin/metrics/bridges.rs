@@ -16,12 +16,11 @@ pub(super) fn write(text: &mut MetricsText, bridges: &[BridgeFacts]) {
     each(Gauge, "bridge_connected", help, |facts| (facts.state == BridgeState::Established).into());
     let help = "Messages that the other broker has not acknowledged.";
     each(Gauge, "bridge_unacknowledged_messages", help, |facts| facts.unacknowledged as u64);
-    let queued: fn(&BridgeFacts) -> u64 =
-        |facts| facts.session.as_ref().map_or(0, |own| own.row.queued as u64);
+    let queued: fn(&BridgeFacts) -> u64 = |facts| facts.session.row().map_or(0, |row| row.queued as u64);
     each(Gauge, "bridge_queued_messages", "Messages that wait for the other broker.", queued);
     let help = "Bytes of these messages.";
     each(Gauge, "bridge_queued_bytes", help, |facts| {
-        facts.session.as_ref().map_or(0, |own| own.row.queued_bytes as u64)
+        facts.session.row().map_or(0, |row| row.queued_bytes as u64)
     });
     let help = "Filters that a side does not let the bridge subscribe to.";
     each(Gauge, "bridge_refused_filters", help, |facts| facts.refused_filters.len() as u64);
@@ -41,6 +40,6 @@ pub(super) fn write(text: &mut MetricsText, bridges: &[BridgeFacts]) {
     let help = "Messages that came back to this broker, or have passed too many brokers to leave.";
     each(Counter, "bridge_messages_looped_total", help, |facts| facts.counts.looped);
     let help = "The part of the queue's bounds that is used: in messages, or in bytes if that is more.";
-    let used = bridges.iter().map(|facts| (&*facts.name, facts.queue_used()));
+    let used = bridges.iter().map(|facts| (&*facts.name, facts.session.queue_used()));
     text.by(Gauge, "bridge_queue_used_ratio", "bridge", help, used);
 }

@@ -19,10 +19,11 @@ use actix_web::HttpRequest;
 use actix_web::http::Method;
 
 /// The places of the navigation, each with the scope that it needs.
-const PLACES: [(&str, &str, Scope); 13] = [
+const PLACES: [(&str, &str, Scope); 14] = [
     ("/", "Overview", Scope::Viewer),
     ("/clients", "Clients", Scope::Viewer),
     ("/bridges", "Bridges", Scope::Viewer),
+    ("/sinks", "Sinks", Scope::Viewer),
     ("/topics", "Topics", Scope::Viewer),
     ("/where", "Find a message", Scope::Viewer),
     ("/traces", "Traces", Scope::Operator),
@@ -55,7 +56,7 @@ fn pace_of(request: &HttpRequest) -> u32 {
         return 0;
     }
     match request.path().split('/').nth(1) {
-        Some("" | "clients" | "bridges" | "traces" | "redelivery" | "deadlines") => SOON,
+        Some("" | "clients" | "bridges" | "sinks" | "traces" | "redelivery" | "deadlines") => SOON,
         _ => LATER,
     }
 }

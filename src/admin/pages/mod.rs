@@ -14,7 +14,6 @@
 
 mod answer;
 mod assets;
-mod bridges;
 mod charts;
 pub(super) mod client_facts;
 mod client_list;
@@ -22,6 +21,8 @@ mod clients;
 mod confirm;
 pub(super) mod docs;
 pub(super) mod entry;
+pub(super) mod far_problems;
+mod far_sides;
 mod frame;
 mod gauges;
 mod letters;
@@ -56,7 +57,8 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         .route("/clients/{id}/end", web::post().to(clients::end))
         .route("/clients/{id}/redeliver", web::post().to(clients::redeliver))
         .route("/clients/{id}/message", web::post().to(clients::on_message))
-        .route("/bridges", web::get().to(bridges::page))
+        .route("/bridges", web::get().to(far_sides::bridges_page))
+        .route("/sinks", web::get().to(far_sides::sinks_page))
         .route("/dead-letters", web::get().to(letters::list))
         .route("/dead-letters", web::post().to(many_letters::act))
         .route("/dead-letters/{id}", web::get().to(letters::one))

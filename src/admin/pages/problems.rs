@@ -1,19 +1,22 @@
 //! The present problems of the broker, the worst first: for the header of the pages, the overview
 //! and `GET /api/v1/overview`.
 
+use super::far_problems::far_problems;
 use super::views::{in_sentence, seconds, view_of};
 use crate::admin::advice;
-use crate::admin::listing::FoundClients;
+use crate::admin::listing::{FoundClients, ListedRow};
 use crate::admin::queries::stuck::stuck_clients;
 use crate::admin::readiness::late_threads;
 use crate::admin::rows::refused::RefusedRow;
 use crate::admin::segment::segment;
 use crate::admin::state::State;
 use crate::admin::store_state::{SLOW, StoreState, lag_of};
+use crate::bridge;
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::named_enum::named_enum;
 use crate::shard::ShardSnapshot;
+use crate::sink;
 use crate::store::ship::ShipFigures;
 use crate::time::Instant;
 use std::time::Duration;
@@ -34,6 +37,11 @@ pub(crate) struct BrokerProblem {
     pub(super) link: Option<String>,
 }
 
+/// Returns true for the session of a bridge or a sink.
+fn is_far_side(client_id: &str) -> bool {
+    client_id.starts_with(bridge::CLIENT_ID_PREFIX) || client_id.starts_with(sink::CLIENT_ID_PREFIX)
+}
+
 named_enum! {
     /// The kinds of problems, the worst first.
     #[derive(PartialOrd, Ord)]
@@ -44,8 +52,17 @@ named_enum! {
         ThreadHangs = "thread_hangs",
         Memory = "memory",
         StuckClients = "stuck_clients",
+        BridgeDown = "bridge_down",
+        SinkRefused = "sink_refused",
+        SinkDown = "sink_down",
+        BridgeStuck = "bridge_stuck",
+        SinkStuck = "sink_stuck",
+        BridgeRefused = "bridge_refused",
+        SinkFilters = "sink_filters",
         Drops = "drops",
         Refusals = "refusals",
+        SinkDeadLetters = "sink_dead_letters",
+        BridgeSessionLost = "bridge_session_lost",
         Objective = "objective",
         SlowCommits = "slow_commits",
         CopyLate = "copy_late",
@@ -85,6 +102,15 @@ impl BrokerProblemKind {
                 "homing ctl config --changed lists the keys. Restart the broker when it suits."
             }
             BrokerProblemKind::ExportFails => advice::EXPORT_FAILS,
+            BrokerProblemKind::BridgeDown => advice::BRIDGE_DOWN,
+            BrokerProblemKind::BridgeStuck => advice::BRIDGE_STUCK,
+            BrokerProblemKind::BridgeRefused => advice::BRIDGE_REFUSED,
+            BrokerProblemKind::BridgeSessionLost => advice::BRIDGE_SESSION_LOST,
+            BrokerProblemKind::SinkDown => advice::SINK_DOWN,
+            BrokerProblemKind::SinkStuck => advice::SINK_STUCK,
+            BrokerProblemKind::SinkRefused => advice::SINK_REFUSED,
+            BrokerProblemKind::SinkFilters => advice::SINK_FILTERS,
+            BrokerProblemKind::SinkDeadLetters => advice::SINK_DEAD_LETTERS,
         }
     }
 
@@ -115,11 +141,22 @@ impl BrokerProblemKind {
             BrokerProblemKind::ThreadHangs
             | BrokerProblemKind::LateDeadlines
             | BrokerProblemKind::ExportFails => (self.advice(), None),
+            BrokerProblemKind::BridgeDown
+            | BrokerProblemKind::BridgeStuck
+            | BrokerProblemKind::BridgeRefused
+            | BrokerProblemKind::BridgeSessionLost => (self.advice(), Some(("/bridges", "All bridges"))),
+            BrokerProblemKind::SinkDown
+            | BrokerProblemKind::SinkStuck
+            | BrokerProblemKind::SinkRefused
+            | BrokerProblemKind::SinkFilters => (self.advice(), Some(("/sinks", "All sinks"))),
+            BrokerProblemKind::SinkDeadLetters => {
+                (self.advice(), Some(("/dead-letters", "The dead letters")))
+            }
         }
     }
 
     /// Returns the page that shows more; `None` if no page does.
-    fn page(self) -> Option<&'static str> {
+    pub(super) fn page(self) -> Option<&'static str> {
         match self {
             BrokerProblemKind::StuckClients => Some("/clients?min_unacked_age=10s&state=connected"),
             BrokerProblemKind::Objective => Some("/objectives"),
@@ -133,6 +170,15 @@ impl BrokerProblemKind {
             | BrokerProblemKind::SlowCommits
             | BrokerProblemKind::CopyLate
             | BrokerProblemKind::StoreBehind => Some("/#store"),
+            BrokerProblemKind::BridgeDown
+            | BrokerProblemKind::BridgeStuck
+            | BrokerProblemKind::BridgeRefused
+            | BrokerProblemKind::BridgeSessionLost => Some("/bridges"),
+            BrokerProblemKind::SinkDown
+            | BrokerProblemKind::SinkStuck
+            | BrokerProblemKind::SinkRefused
+            | BrokerProblemKind::SinkFilters => Some("/sinks"),
+            BrokerProblemKind::SinkDeadLetters => Some("/dead-letters"),
             BrokerProblemKind::ThreadHangs
             | BrokerProblemKind::Memory
             | BrokerProblemKind::Drops
@@ -157,6 +203,7 @@ pub(crate) async fn problems(state: &State, observer: &Observer) -> Vec<BrokerPr
     #[cfg(feature = "otlp")]
     found.of_export(observer);
     let mut all = found.0;
+    all.extend(far_problems(observer, now));
     // A stable order: an objective stays before the next one.
     all.sort_by_key(|problem| problem.kind);
     all
@@ -207,9 +254,10 @@ impl FoundProblems {
         }
     }
 
-    /// Adds the client that has waited longest.
+    /// Adds the client that has waited longest. Bridges and sinks have problems of their own.
     fn of_stuck_clients(&mut self, state: &State, stuck: &FoundClients) {
-        let Some(worst) = stuck.rows.first() else { return };
+        let is_client = |row: &&ListedRow| !is_far_side(&row.session.client_id);
+        let Some(worst) = stuck.rows.iter().find(is_client) else { return };
         let (view, oldest) = (view_of(state, worst), worst.session.oldest);
         let packet = oldest.map_or(0, |stall| stall.packet_id.get());
         let age = oldest.map(|stall| stall.age.to_string()).unwrap_or_default();

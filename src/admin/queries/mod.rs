@@ -1,9 +1,9 @@
 //! Questions to the shards, for the answers to programs and for the pages.
 
 pub(super) mod ask;
-pub(super) mod bridges;
 pub(super) mod by_filter;
 pub(super) mod delayed;
+pub(super) mod far_sides;
 pub(super) mod letters;
 mod oldest_queued;
 mod one_page;

@@ -16,6 +16,7 @@ use crate::operators::receivers::MatchedSession;
 use crate::operators::wanted::Wanted;
 use crate::operators::whereabouts::FoundMessage;
 use crate::persistence::letter::StoredLetter;
+use crate::session::drops::DropReason;
 use crate::time::Instant;
 use crate::time::duration::{long, seconds};
 use std::borrow::Cow;
@@ -112,7 +113,7 @@ pub(super) fn verdicts(wanted: &Wanted, found: &FoundPlaces) -> Vec<String> {
     let (now, unix_ms) = (clock::now(), clock::unix_millis());
     let all = FoundReceivers::gather(wanted, found);
     let verdict = |name: &&str| {
-        let receiver = WaitingReceiver::among(&found.bridges, name);
+        let receiver = found.far_sides.receiver(name);
         all.by_name.get(*name)?.verdict((name, &receiver), (now, unix_ms), found.is_complete)
     };
     let subscribed = found.receivers.sessions().len();
@@ -205,6 +206,16 @@ impl OfReceiver<'_> {
             || self.in_store.is_some_and(|in_store| in_store.messages > 0)
     }
 
+    /// Returns the topic of the newest message that the receiver refused for good; `None` if another
+    /// cause is newer.
+    fn refused_topic(&self) -> Option<&str> {
+        let cause = DropReason::NegativelyAcknowledged;
+        match (self.letters.first(), self.drops.first()) {
+            (Some(letter), _) => (*letter.cause == *cause.name()).then(|| letter.message.topic()),
+            (None, drop) => drop.filter(|drop| drop.cause == cause).map(|drop| drop.topic.beginning()),
+        }
+    }
+
     /// Returns the known facts as one line; `None` without facts.
     fn verdict(
         &self,
@@ -239,6 +250,7 @@ impl OfReceiver<'_> {
         }
         parts.extend(self.letters.first().map(|newest| letters(newest, self.letters.len(), unix_ms)));
         parts.extend(self.drops.first().map(|newest| drops(newest, self.drops.len(), now)));
+        parts.extend(self.refused_topic().and_then(|topic| receiver.refusal(topic, now)));
         parts.extend(self.unknown_drops.first().map(|newest| {
             let (count, cause, ago) = (self.unknown_drops.len(), newest.cause.name(), now.since(newest.at));
             let drops = if count == 1 { "drop" } else { "drops" };

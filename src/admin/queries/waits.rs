@@ -26,7 +26,8 @@ pub(crate) fn ends_with(wait: &WaitReason, receiver: &WaitingReceiver) -> String
         }
         WaitReason::WindowFull(Some((packet_id, age))) => {
             let id = packet_id.get();
-            format!("an acknowledgement; packet {id} is the oldest without one, for {age}")
+            let service = receiver.service().map(|service| format!("; {service}")).unwrap_or_default();
+            format!("an acknowledgement; packet {id} is the oldest without one, for {age}{service}")
         }
         WaitReason::WindowFull(None) => "an acknowledgement".to_owned(),
         WaitReason::Behind(0) => "the next turn of the broker".to_owned(),
@@ -35,9 +36,10 @@ pub(crate) fn ends_with(wait: &WaitReason, receiver: &WaitingReceiver) -> String
             format!("{}; the connection is closed{} otherwise", receiver.reads(), within(*closes))
         }
         WaitReason::OlderFirst(older) => format!("{older} older messages are sent again"),
-        WaitReason::Unacknowledged(sent) => {
-            format!("an acknowledgement; {}. {}", sent.detail(), next_step(sent))
-        }
+        WaitReason::Unacknowledged(sent) => match receiver.service() {
+            Some(service) => format!("the service accepts it: {service}"),
+            None => format!("an acknowledgement; {}. {}", sent.detail(), next_step(sent)),
+        },
         WaitReason::AwaitingPubcomp(sent) => {
             format!("PUBCOMP; {}. {}", sent.detail(), next_step(sent))
         }
@@ -54,6 +56,7 @@ fn next_step(sent: &SentPacket) -> String {
         let returns = match sent.far_side {
             FarSide::Client => "the client returns",
             FarSide::Broker => "the bridge connects again",
+            FarSide::Service => "the service accepts it",
         };
         return format!("Nothing is done about it before {returns}.");
     }

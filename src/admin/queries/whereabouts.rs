@@ -11,10 +11,10 @@ use super::letters::find_letters;
 use super::sessions::find;
 use super::target::ClientTarget;
 use super::verdicts::verdicts;
+use super::waiting_receiver::FarSides;
 use crate::admin::failed::Failed;
 use crate::admin::state::AdminState;
 use crate::admin::traces::fates::TracedFate;
-use crate::broker::bridges::status::BridgeFacts;
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::mqtt::packet::QoS;
@@ -68,8 +68,8 @@ pub(crate) struct FoundPlaces {
     pub(crate) retained: Option<RetainedSummary>,
     /// The wait of the publisher: a wait reason, and a sentence.
     pub(crate) publisher: Option<(&'static str, String)>,
-    /// All bridges: what waits for them has the reason.
-    pub(crate) bridges: Vec<BridgeFacts>,
+    /// All bridges and sinks.
+    pub(crate) far_sides: FarSides,
     /// One sentence for each receiver and each other place of the messages.
     pub(crate) verdicts: Vec<String>,
     /// False if there is more than the answer has.
@@ -134,7 +134,7 @@ pub(crate) async fn whereabouts(state: &AdminState, wanted: &Wanted) -> Result<F
     let (letters, has_all_letters) = find_letters(state, (wanted, end)).await?;
     (found.traced, found.letters) = (traced, letters);
     found.is_complete &= has_all_traced && has_all_letters;
-    found.bridges = observer.bridges().all();
+    found.far_sides = FarSides::of(observer);
     found.verdicts = verdicts(wanted, &found);
     Ok(found)
 }

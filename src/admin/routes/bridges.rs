@@ -5,7 +5,7 @@ use crate::admin::access::Scope;
 use crate::admin::audit::arguments;
 use crate::admin::failed::Failed;
 use crate::admin::operator::OperatorRequest;
-use crate::admin::queries::bridges::bridges;
+use crate::admin::queries::far_sides::bridges;
 use crate::admin::rows::bridge::BridgeRow;
 use crate::admin::state::State;
 use crate::bridge::ConnectOrder;

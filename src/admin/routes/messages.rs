@@ -91,7 +91,7 @@ async fn page(
     let FoundPage { page, store_error } = unfinished(state, &target, (part, payloads), from, most).await?;
     let receiver = match &target.session {
         SessionName::Client(client_id) => WaitingReceiver::of(state.running()?, client_id),
-        // The client identifier of a bridge is short.
+        // The client identifiers of bridges and sinks are short.
         SessionName::At(_) => WaitingReceiver::Client,
     };
     let row = |row: &UnfinishedMessage| UnfinishedRow::of(state, page.session, row, &receiver);

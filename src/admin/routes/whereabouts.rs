@@ -4,7 +4,6 @@ use super::dead_letters::LetterRow;
 use super::json_answer::JsonAnswer;
 use super::messages::{UnfinishedRow, Wait};
 use crate::admin::queries::delayed::DelayedRow;
-use crate::admin::queries::waiting_receiver::WaitingReceiver;
 use crate::admin::queries::waits::until;
 use crate::admin::queries::whereabouts::{FoundPlaces, RetainedSummary, wanted, whereabouts};
 use crate::admin::rows::message::MessageRow;
@@ -137,8 +136,8 @@ pub(crate) struct PublisherWait {
 impl Whereabouts {
     fn of(state: &AdminState, found: FoundPlaces) -> Whereabouts {
         let now = clock::now();
-        let bridges = &found.bridges;
-        let receiver = |client_id: &str| WaitingReceiver::among(bridges, client_id);
+        let far_sides = &found.far_sides;
+        let receiver = |client_id: &str| far_sides.receiver(client_id);
         let message = |row: &FoundMessage| UnfinishedRow::of_receiver(state, row, &receiver(&row.receiver));
         let has_some = |found: &&InStoreFound| found.found > 0 || found.unseen > 0;
         let in_store = |found: &InStoreFound| InStoreRow {

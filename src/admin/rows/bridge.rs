@@ -1,18 +1,17 @@
 //! A bridge as a row.
 
-use super::client::StallRow;
-use crate::admin::human::{bytes, count, counted, long, per_second, seconds};
+use super::far_session::{FarSessionRow, listed, next_attempt, with_count};
 use crate::admin::queries::waits::until;
 use crate::bridge::BridgeState;
+use crate::broker::bridges::reports::FarFacts;
 use crate::broker::bridges::status::BridgeFacts;
-use crate::session::drops::DropReason;
 use crate::time::Instant;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
 use utoipa::ToSchema;
 
 /// A bridge. Counts begin with the bridge. What is in the queue and in flight is that of its session,
-/// as it was up to two seconds ago.
+/// as it was up to two seconds ago. The messages of `dropped` are among the drops of the session as
+/// `negatively_acknowledged`, but for QoS 0.
 #[derive(Deserialize, Serialize, ToSchema)]
 #[schema(as = Bridge)]
 pub(crate) struct BridgeRow {
@@ -40,24 +39,10 @@ pub(crate) struct BridgeRow {
     pub(crate) sessions_lost: u64,
     /// Topic filters that a side does not let the bridge subscribe to.
     pub(crate) refused_filters: Vec<String>,
-    /// Messages in the queue.
-    pub(crate) queued: usize,
-    /// Bytes in the queue.
-    pub(crate) queued_bytes: usize,
-    /// The part of the queue's bound in messages, or in bytes if that is more, that is used: 1 for a
-    /// full queue.
-    pub(crate) queue_used: f64,
-    /// Seconds for which the oldest message of the queue waits; null without one, and if the store
-    /// does not answer in time.
-    #[schema(required)]
-    pub(crate) oldest_queued_age: Option<f64>,
-    /// Messages that were sent to the other broker, and that are not complete.
-    pub(crate) in_flight: usize,
+    #[serde(flatten)]
+    pub(crate) session: FarSessionRow,
     /// Messages that the other broker has not acknowledged.
     pub(crate) unacknowledged: usize,
-    /// The oldest of the messages in flight.
-    #[schema(required)]
-    pub(crate) oldest_unacknowledged: Option<StallRow>,
     /// Messages to the other broker, repetitions included.
     pub(crate) sent: u64,
     /// The same for each of the last seconds.
@@ -77,23 +62,10 @@ pub(crate) struct BridgeRow {
     pub(crate) dropped: u64,
     /// Messages that were sent with a lower QoS, because the other broker takes no higher one.
     pub(crate) lowered: u64,
-    /// The messages of the session that were dropped, by cause. Those of `dropped` are among them as
-    /// `negatively_acknowledged`, but for QoS 0.
-    pub(crate) drops: Vec<BridgeDrops>,
-}
-
-/// The dropped messages of a bridge with one cause.
-#[derive(Deserialize, Serialize, ToSchema)]
-pub(crate) struct BridgeDrops {
-    pub(crate) cause: DropReason,
-    pub(crate) messages: u64,
 }
 
 impl BridgeRow {
     pub(crate) fn of(facts: &BridgeFacts, now: Instant) -> BridgeRow {
-        let row = facts.session.as_ref().map(|session| &session.row);
-        let stall = facts.session.as_ref().and_then(|session| session.stall);
-        let drops = DropReason::ALL.into_iter().map(|cause| (cause, facts.drops.of(cause)));
         BridgeRow {
             client_id: facts.client_id(),
             name: facts.name.to_string(),
@@ -107,15 +79,8 @@ impl BridgeRow {
             established: facts.established,
             sessions_lost: facts.sessions_lost,
             refused_filters: facts.refused_filters.clone(),
-            queued: row.map_or(0, |row| row.queued),
-            queued_bytes: row.map_or(0, |row| row.queued_bytes),
-            queue_used: facts.queue_used(),
-            oldest_queued_age: row.and_then(|row| row.oldest_queued).map(|age| age.as_secs_f64()),
-            in_flight: row.map_or(0, |row| row.in_flight),
+            session: FarSessionRow::of(&facts.session),
             unacknowledged: facts.unacknowledged,
-            oldest_unacknowledged: row
-                .and_then(|row| row.oldest)
-                .map(|oldest| StallRow::of(&stall.unwrap_or(oldest), stall.is_some())),
             sent: facts.counts.sent,
             sent_per_second: facts.rates.sent,
             received: facts.counts.received,
@@ -125,50 +90,20 @@ impl BridgeRow {
             too_large: facts.counts.too_large,
             dropped: facts.counts.dropped,
             lowered: facts.counts.lowered,
-            drops: drops
-                .filter(|(_, messages)| *messages > 0)
-                .map(|(cause, messages)| BridgeDrops { cause, messages })
-                .collect(),
         }
-    }
-
-    /// Returns the queue in words, with the age of its oldest message.
-    pub(crate) fn queue(&self) -> String {
-        let oldest = self.oldest_queued_age.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
-        let oldest = oldest.map(|age| format!(", oldest {}", long(age))).unwrap_or_default();
-        match self.queued {
-            0 => "0".to_owned(),
-            queued => {
-                let messages = counted(queued as u64, "message");
-                format!("{messages}, {}{oldest}", bytes(self.queued_bytes as u64))
-            }
-        }
-    }
-
-    /// Returns the number of messages in a direction, with those of a second.
-    pub(crate) fn passed(messages: u64, rate: f64) -> String {
-        format!("{}, {}", count(messages), per_second(rate))
     }
 
     /// Returns what is wrong, each as a sentence without its full stop. Empty if all is well.
     pub(crate) fn troubles(&self) -> Vec<String> {
-        let next = self.next_attempt_in.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
-        let next = next.map(|wait| format!("next attempt in {}", seconds(wait)));
-        let stall = self.oldest_unacknowledged.as_ref().and_then(StallRow::overdue);
-        let drops = self.drops.iter().map(|drops| format!("{} {}", count(drops.messages), drops.cause));
-        let listed =
-            |what: &str, of: Vec<String>| (!of.is_empty()).then(|| format!("{what}: {}", of.join(", ")));
-        let with_count =
-            |what: &str, messages: u64| (messages > 0).then(|| format!("{what}: {}", count(messages)));
         let all = [
             self.last_error.clone(),
-            next,
-            stall,
+            next_attempt(self.next_attempt_in),
+            self.session.overdue(),
             with_count("sessions that the other broker lost", self.sessions_lost),
             listed("refused filters", self.refused_filters.clone()),
             with_count("refused of the other broker", self.refused + self.too_large),
             with_count("in a loop", self.looped),
-            listed("dropped", drops.collect()),
+            self.session.dropped(),
             with_count("sent with a lower QoS", self.lowered),
         ];
         all.into_iter().flatten().collect()

@@ -3,5 +3,7 @@
 
 pub(super) mod bridge;
 pub(super) mod client;
+pub(super) mod far_session;
 pub(super) mod message;
 pub(super) mod refused;
+pub(super) mod sink;

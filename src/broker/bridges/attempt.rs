@@ -215,7 +215,10 @@ impl Attempt<'_> {
         let lost = if terms.session_present { SessionThere::Kept } else { SessionThere::Lost };
         let session = self.session.prepare(lost).await?;
         if !terms.session_present && !self.bridge.is_clean() && session.in_flight + session.forgotten > 0 {
-            self.report.change(|facts| facts.sessions_lost += 1);
+            self.report.change(|facts| {
+                facts.sessions_lost += 1;
+                facts.last_session_lost = clock::now();
+            });
             warn!(event = "bridge.session_lost", bridge = self.bridge.label(), address = %peer, in_flight = session.in_flight, received = session.forgotten, "the other broker has lost the session: messages that it did not acknowledge are sent as new ones, so QoS 2 messages may come twice");
         }
         self.report.enter(clock::now(), BridgeState::Subscribing);

@@ -15,6 +15,7 @@ use crate::mqtt::packet::{Disconnect, Packet, ProtocolVersion, ReasonCode};
 use crate::operators::bridge_command::{BridgeSession, PrepareBridge, SessionThere};
 use crate::operators::command::Command;
 use crate::session::authentication::{Anonymous, AuthPolicy, Reach};
+use crate::sink;
 use bytes::{Buf, BytesMut};
 use std::io;
 use std::net::SocketAddr;
@@ -117,7 +118,11 @@ impl ShardDoor {
         let (transport, peer) = match there {
             Some((address, Some(far))) => (pair.passed_on_to(Arc::clone(far)), PeerAddress::ip(address)),
             Some((address, None)) => (pair, PeerAddress::ip(address)),
-            None => (pair, PeerAddress::unix(rustix::process::getuid().as_raw())),
+            None => {
+                let is_sink = self.client_id.starts_with(sink::CLIENT_ID_PREFIX);
+                let pair = if is_sink { pair.of_service() } else { pair };
+                (pair, PeerAddress::unix(rustix::process::getuid().as_raw()))
+            }
         };
         let terms = self.terms(receive_maximum);
         let limit = self.parts.limits.connections();

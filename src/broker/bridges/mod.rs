@@ -23,7 +23,9 @@
 //! | `running` | the tasks that run, and those that a reload begins and ends |
 //! | `task` | the attempts of one bridge, and the waits between them |
 //! | `status` | the state of a bridge for operators |
-//! | `figures` | the figures of the sessions and the rates, for the same |
+//! | [`reports`] | what the reports about bridges and sinks have in common |
+//! | `figures` | the figures of the sessions and the rates of both |
+//! | `turns` | looks at many far sides, in bounded time |
 //! | `websocket` | the frames of `ws://` and `wss://` |
 
 mod attempt;
@@ -33,10 +35,12 @@ mod figures;
 mod parts;
 pub mod probe;
 mod pump;
+pub mod reports;
 pub(super) mod running;
 mod session;
 pub mod status;
 mod task;
+pub(super) mod turns;
 mod websocket;
 
 #[cfg(feature = "sinks")]
@@ -46,10 +50,11 @@ use crate::config::{Bridge, Config, Sink};
 use crate::scheduling;
 pub(super) use parts::BridgeParts;
 use parts::OwnLimits;
+use reports::{FarDirectory, FarFacts, QueueCapacity};
 use running::{Configured, Ending, RunningTasks};
-use status::QueueCapacity;
 use std::io;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use task::BridgeTask;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -152,15 +157,23 @@ async fn run(parts: BridgeParts, mut wanted: UnboundedReceiver<Wanted>) {
         parts.observer.bridges().keep(|name| new.iter().any(|bridge| bridge.label() == name));
         parts.observer.sinks().keep(|name| new_sinks.iter().any(|sink| sink.label() == name));
         for bridge in &new {
-            let queue = queue.within(&bridge.queue_bounds());
-            let report = parts.observer.bridges().report_of(bridge.label(), clock::now());
-            report.change(|facts| facts.queue = queue);
+            set_queue(parts.observer.bridges(), bridge.label(), queue.within(&bridge.queue_bounds()));
+        }
+        for sink in &new_sinks {
+            set_queue(parts.observer.sinks(), sink.label(), queue.within(&sink.queue_bounds()));
+        }
+        for report in parts.observer.sinks().reports() {
+            report.orders.reads_files.store(true, Ordering::Relaxed);
         }
         let begin = |bridge, ends| Rc::new(BridgeTask::new(parts.clone(), bridge, own, ends)).run();
         let begin_sink = |sink, ends| begin_sink(&parts, sink, own, ends);
         tokio::join!(bridges.change(new, own, begin), sinks.change(new_sinks, own, begin_sink));
     }
     tokio::join!(bridges.stop(), sinks.stop());
+}
+
+fn set_queue<F: FarFacts>(directory: &FarDirectory<F>, name: &str, queue: QueueCapacity) {
+    directory.report_of(name, clock::now()).change(|facts| facts.session().queue = queue);
 }
 
 #[cfg(feature = "sinks")]

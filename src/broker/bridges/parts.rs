@@ -1,6 +1,6 @@
 //! What the broker gives its bridges.
 
-use super::status::QueueCapacity;
+use super::reports::QueueCapacity;
 use crate::broker::connect_limits::LiveLimits;
 use crate::broker::message::Adopt;
 use crate::broker::observer::Observer;

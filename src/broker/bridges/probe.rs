@@ -7,6 +7,7 @@
 
 use super::attempt::{Accepted, AttemptEnd, greet, say_goodbye};
 use super::dial::{self, Names};
+use super::turns::{PATIENCE, look_in_turns};
 use crate::bridge::deadlines::Patience;
 use crate::bridge::hello::{Hello, TermsThere};
 use crate::bridge::link::{Link, LinkNews, LinkTerms, Output};
@@ -21,20 +22,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::Semaphore;
-use tokio::task::LocalSet;
 
 /// The end of the client identifier of a look.
 const SUFFIX: &str = "-doctor";
-
-/// The time for one address, if `connect_timeout` is longer.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The time for all addresses of all bridges.
-const WHOLE: Duration = Duration::from_secs(60);
-
-/// Addresses that are looked at at one time.
-const AT_ONCE: usize = 64;
 
 /// The largest packet in bytes that is read.
 const LARGEST: u32 = 1 << 20;
@@ -72,28 +62,17 @@ pub struct Accepts {
 /// # Errors
 /// The system refuses a thread or a socket for the look.
 pub fn probe(bridges: &[Bridge]) -> std::io::Result<Vec<Probed>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (tasks, turns) = (LocalSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
-    let mut looks = Vec::new();
-    for bridge in bridges {
-        for address in bridge.addresses.iter().flatten() {
-            let look = look_in_time(bridge.clone(), address.clone(), Arc::clone(&turns));
-            let look = tasks.spawn_local(async move { tokio::time::timeout(WHOLE, look).await });
-            looks.push((bridge.label().to_owned(), address.to_string(), client_id(bridge), look));
-        }
-    }
-    let all = async {
-        let mut found = Vec::new();
-        for (bridge, address, client_id, look) in looks {
-            let in_time = look.await.ok().and_then(Result::ok);
-            found.push(Probed { bridge, address, client_id, found: in_time });
-        }
-        found
+    let addresses = bridges.iter().flat_map(|bridge| {
+        bridge.addresses.iter().flatten().map(move |address| (bridge.clone(), address.clone()))
+    });
+    let looked = look_in_turns(addresses, |(bridge, address)| look_in_time(bridge, address))?;
+    let probed = |((bridge, address), found): ((Bridge, BridgeAddress), _)| Probed {
+        bridge: bridge.label().to_owned(),
+        address: address.to_string(),
+        client_id: client_id(&bridge),
+        found,
     };
-    let found = tasks.block_on(&runtime, all);
-    // A name server that does not answer must not hold up the end of the command.
-    runtime.shutdown_background();
-    Ok(found)
+    Ok(looked.into_iter().map(probed).collect())
 }
 
 fn client_id(bridge: &Bridge) -> String {
@@ -108,12 +87,7 @@ const NO_CONNECTION: &str =
 const NO_CONNACK: &str = "no CONNACK within connect_timeout";
 const NO_SUBACK: &str = "no SUBACK within connect_timeout";
 
-async fn look_in_time(
-    bridge: Bridge,
-    address: BridgeAddress,
-    turns: Arc<Semaphore>,
-) -> Result<Accepts, String> {
-    let _turn = turns.acquire().await;
+async fn look_in_time(bridge: Bridge, address: BridgeAddress) -> Result<Accepts, String> {
     let stage = Stage::new(NO_CONNECTION);
     let first = bridge.version().first();
     let found = within(&bridge, look(&bridge, &address, first, &stage)).await;

@@ -7,7 +7,7 @@
 //! socket to the other broker, at a deadline or for an operator.
 
 use super::kernel_view;
-use crate::session::outbound::stall::SocketView;
+use crate::session::outbound::stall::{FarSide, SocketView};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -125,11 +125,12 @@ impl FarSocket {
         let passed_on = Some(state.marks.reach(has));
         let unsent = unacknowledged + state.progress.pending;
         let Some(socket) = &state.socket else {
-            return SocketView { unsent, passed_on, ..SocketView::default() };
+            return SocketView { unsent, passed_on, far_side: FarSide::Broker, ..SocketView::default() };
         };
         let (on_the_way, retransmits) =
             if unacknowledged > 0 { kernel_view::segments(socket.as_fd()) } else { (0, 0) };
-        SocketView { unsent, on_the_way, retransmits, arrived: kernel_view::unread(socket), passed_on }
+        let arrived = kernel_view::unread(socket);
+        SocketView { unsent, on_the_way, retransmits, arrived, passed_on, far_side: FarSide::Broker }
     }
 
     /// Returns the number of bytes that the other broker's kernel has at least, and the number of

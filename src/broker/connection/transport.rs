@@ -14,7 +14,7 @@ use crate::net::layers::LayerError;
 use crate::net::tls::config::TlsServer;
 use crate::net::tls::identity::serial_number;
 use crate::net::tls::verify::ChainError;
-use crate::session::outbound::stall::SocketView;
+use crate::session::outbound::stall::{FarSide, SocketView};
 use crate::session::outbox::Outbox;
 use crate::shard::turn::io::Written;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -48,6 +48,8 @@ enum Behind {
     Codecs(RefCell<Wrapped>),
     /// The socket to another broker, to which a bridge passes the bytes on.
     Bridge(Arc<FarSocket>),
+    /// An HTTP service, to which a sink sends the messages.
+    Service,
 }
 
 /// A socket on its way to another thread, in non-blocking mode. No reactor knows it.
@@ -66,6 +68,11 @@ impl DetachedTransport {
     /// Says that a bridge passes the bytes of the socket on to another one.
     pub fn passed_on_to(self, far: Arc<FarSocket>) -> DetachedTransport {
         DetachedTransport { behind: Some(Box::new(Behind::Bridge(far))), ..self }
+    }
+
+    /// Says that a sink sends the messages of the socket to an HTTP service.
+    pub fn of_service(self) -> DetachedTransport {
+        DetachedTransport { behind: Some(Box::new(Behind::Service)), ..self }
     }
 }
 
@@ -129,7 +136,7 @@ impl Transport {
     fn wrapped(&self) -> Option<RefMut<'_, Wrapped>> {
         match self.behind.as_deref()? {
             Behind::Codecs(wrapped) => Some(wrapped.borrow_mut()),
-            Behind::Bridge(_) => None,
+            Behind::Bridge(_) | Behind::Service => None,
         }
     }
 
@@ -367,7 +374,11 @@ impl Transport {
         };
         let (on_the_way, retransmits) =
             if unsent > 0 { kernel_view::segments(self.socket.get_ref().as_fd()) } else { (0, 0) };
-        SocketView { unsent, on_the_way, retransmits, arrived: self.unread(), passed_on: None }
+        let far_side = match self.behind.as_deref() {
+            Some(Behind::Service) => FarSide::Service,
+            _ => FarSide::Client,
+        };
+        SocketView { unsent, on_the_way, retransmits, arrived: self.unread(), passed_on: None, far_side }
     }
 
     fn unacknowledged(&self) -> usize {

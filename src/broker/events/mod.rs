@@ -70,6 +70,7 @@ impl EventListeners {
         self.log.write(now, event, address);
         if let (Some(client_id), Occurrence::Dropped(counts)) = (&event.client_id, &event.occurrence) {
             self.statistics.bridges.count_drops(client_id, counts);
+            self.statistics.sinks.count_drops(client_id, counts);
         }
         moments::offer(&self.statistics.moments, clock::unix_millis, event);
         let published = self.topics.as_mut().and_then(|topics| {

@@ -7,10 +7,16 @@
 //! | file | concern |
 //! |---|---|
 //! | `service` | one request: files, connection, answer |
+//! | `hidden` | texts of a service without secrets |
+//! | [`probe`] | a look at a service, for `homing doctor` |
 //! | `pump` | the socket to the shard, and the requests that are open |
 //! | `task` | the connections of one sink to its shard, one after the other |
 //! | `status` | the state of a sink for operators |
 
+#[cfg(feature = "sinks")]
+mod hidden;
+#[cfg(feature = "sinks")]
+pub mod probe;
 #[cfg(feature = "sinks")]
 mod pump;
 #[cfg(feature = "sinks")]

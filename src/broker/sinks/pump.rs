@@ -1,7 +1,7 @@
 //! The socket of a sink to its shard, and the requests that are open.
 
 use super::service::Service;
-use super::status::SinkReport;
+use super::status::{AnswerFacts, RefusalFacts, SinkFacts, SinkReport};
 use super::task::ConnectionEnd;
 use crate::broker::bridges::door::{ShardDoor, await_close};
 use crate::broker::bridges::running::{Ending, chance};
@@ -11,6 +11,7 @@ use crate::mqtt::packet::{Disconnect, Packet, PacketId, ProtocolVersion, ReasonC
 use crate::operators::bridge_command::{BoundBridgeQueue, NumberDeliveries};
 use crate::session::outbound::queue::QueueBounds;
 use crate::sink::SinkState;
+use crate::sink::answer::{ServiceAnswer, Verdict};
 use crate::sink::dispatcher::{Dispatcher, RequestEnd, SinkCounts, SinkEnd, SinkNews};
 use crate::time::{Instant, millis};
 use bytes::{Buf, BytesMut};
@@ -35,6 +36,9 @@ const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// The shard's answer about the numbers of deliveries; `None` if there is none.
 type Numbers = Option<Vec<Option<u64>>>;
 
+/// The number of a request, its end, and its time.
+type EndedRequest = (u64, RequestEnd, Duration);
+
 /// What happened while the sink waited.
 enum Step {
     /// Bytes were read or written, or a deadline came.
@@ -42,7 +46,7 @@ enum Step {
     /// The sink ends.
     Ends(Ending),
     /// A request ended.
-    Request(Result<(u64, RequestEnd), JoinError>),
+    Request(Result<EndedRequest, JoinError>),
     /// The shard has answered, or not.
     Numbers(Result<Numbers, JoinError>),
 }
@@ -58,7 +62,7 @@ pub(super) struct Pump {
     dispatcher: Dispatcher,
     from_shard: BytesMut,
     out: Vec<u8>,
-    requests: JoinSet<(u64, RequestEnd)>,
+    requests: JoinSet<EndedRequest>,
     questions: JoinSet<Numbers>,
     /// The end of the sink, and the time at which open requests are given up.
     ending: Option<(Ending, Instant)>,
@@ -141,7 +145,11 @@ impl Pump {
         }
         while let Some(request) = self.dispatcher.next_request(now) {
             let service = Rc::clone(&self.service);
-            self.requests.spawn_local(async move { (request.number, service.post(request).await) });
+            self.requests.spawn_local(async move {
+                let number = request.number;
+                let end = service.post(request).await;
+                (number, end, clock::now().since(now))
+            });
         }
         Ok(())
     }
@@ -177,7 +185,8 @@ impl Pump {
             Step::Bytes => {}
             Step::Ends(ending) => self.ending = Some((ending, now + LAST)),
             Step::Request(ended) => {
-                let (number, end) = ended?;
+                let (number, end, took) = ended?;
+                self.report.change(|facts| note_end(facts, now, &end, took));
                 self.dispatcher.ended(now, number, &end, chance(), &mut self.out)?;
             }
             Step::Numbers(numbers) => match numbers? {
@@ -229,25 +238,46 @@ impl Pump {
                     self.report.change(|facts| facts.refused_filters.push(filter.clone()));
                 }
                 info!(event = "sink.ready", %sink, url, "the sink has its subscriptions");
-                self.report.enter(now, SinkState::Ready);
-                self.report.change(|facts| facts.last_error.clear());
+                self.enter_ready(now);
                 tokio::task::spawn_local(bound(Rc::clone(&self.door), self.bounds));
             }
-            SinkNews::Failed { cause, wait } => {
+            SinkNews::Failed { cause, status, wait } => {
                 let next_ms = millis(wait);
                 warn!(event = "sink.request_failed", %sink, url, next_ms, "a request failed, and is sent again: {cause}");
                 self.report.enter(now, SinkState::Failing);
-                self.report.change(|facts| (facts.next_attempt, facts.last_error) = (now + wait, cause));
+                self.report.change(|facts| {
+                    (facts.next_attempt, facts.last_error) = (now + wait, cause);
+                    facts.failing_with = status;
+                });
             }
             SinkNews::Recovered => {
                 info!(event = "sink.recovered", %sink, url, "the service takes messages again");
-                self.report.enter(now, SinkState::Ready);
-                self.report.change(|facts| facts.last_error.clear());
+                self.enter_ready(now);
             }
-            SinkNews::Refused { topic, id, cause } => {
+            SinkNews::Refused { topic, id, cause, status } => {
                 warn!(event = "sink.message_refused", %sink, url, topic, id, "the service refuses a message for good, so it becomes a dead letter: {cause}");
+                self.report.change(|facts| facts.refuse(RefusalFacts { topic, cause, at: now }, status));
             }
         }
+    }
+
+    fn enter_ready(&self, now: Instant) {
+        self.report.enter(now, SinkState::Ready);
+        self.report.change(|facts| {
+            facts.last_error.clear();
+            facts.failing_with = None;
+        });
+    }
+}
+
+/// Notes the end of a request.
+fn note_end(facts: &mut SinkFacts, now: Instant, end: &RequestEnd, took: Duration) {
+    facts.times.add(now, took);
+    let RequestEnd::Answered(ServiceAnswer { status, .. }) = end else { return };
+    let answer = AnswerFacts { status: *status, at: now };
+    facts.last_answer = Some(answer);
+    if Verdict::of(*status) == Verdict::Accepted {
+        facts.last_accepted = Some(answer);
     }
 }
 

@@ -1,5 +1,7 @@
 //! One request to the service of a sink: its files, its connection, its answer.
 
+use super::hidden::{hide, without_query};
+use super::status::SinkReport;
 use crate::auth::file_error::FileError;
 use crate::auth::http::headers::HttpHeaders;
 use crate::broker::live_files::READ;
@@ -15,10 +17,14 @@ use crate::sink::answer::{ServiceAnswer, retry_after};
 use crate::sink::batch::SinkRequest;
 use crate::sink::dispatcher::RequestEnd;
 use crate::time::Instant;
+use bytes::Bytes;
+use hyper::Method;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tracing::warn;
 use zeroize::Zeroizing;
@@ -31,6 +37,9 @@ const BODY: Duration = Duration::from_secs(1);
 
 /// Characters of a body, and of a Location, that operators see.
 const EXCERPT: usize = 200;
+
+/// The largest file with the value of a header in bytes. Services take less.
+const VALUE: u64 = 64 << 10;
 
 /// The shortest time between two log lines about bodies.
 const QUIET: Duration = Duration::from_secs(60);
@@ -58,6 +67,8 @@ struct Known {
 /// The service of one sink.
 pub(super) struct Service {
     sink: Sink,
+    /// `None` for a look by `homing doctor`.
+    report: Option<Arc<SinkReport>>,
     files: FileThread,
     known: RefCell<Option<Known>>,
     /// True if the last request failed, so that the files are read again.
@@ -67,9 +78,10 @@ pub(super) struct Service {
 }
 
 impl Service {
-    pub(super) fn new(sink: Sink) -> Service {
+    pub(super) fn new(sink: Sink, report: Option<Arc<SinkReport>>) -> Service {
         Service {
             sink,
+            report,
             files: FileThread::new("homing-sink-f", READ),
             known: RefCell::default(),
             failed: Cell::default(),
@@ -90,27 +102,53 @@ impl Service {
     }
 
     async fn attempt(&self, request: SinkRequest) -> Result<ServiceAnswer, ServiceError> {
-        let target = self.target().await?;
         let headers = header_map(&request);
-        let answer = target.post(&headers, request.body, (self.sink.patience(), BODY)).await?;
+        self.call(&Method::POST, &headers, request.body).await
+    }
+
+    async fn call(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<ServiceAnswer, ServiceError> {
+        let target = self.target().await?;
+        let answer = target.call(method, headers, body, (self.sink.patience(), BODY)).await?;
         Ok(self.read(answer))
+    }
+
+    /// Asks the service without a message, and returns its answer, or why there is none. Takes no
+    /// longer than [`Self::post`].
+    pub(super) async fn look(&self, method: &Method, body: Bytes) -> Result<ServiceAnswer, String> {
+        let looked = self.call(method, &HeaderMap::new(), body).await;
+        looked.map_err(|error| escape::visible(&error.to_string()))
     }
 
     fn read(&self, answer: HttpStatus) -> ServiceAnswer {
         let HttpStatus { status, headers, body } = answer;
-        self.failed.set(!(200..300).contains(&status));
+        let is_accepted = (200..300).contains(&status);
+        self.failed.set(!is_accepted);
         let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-        let shown = |text: &str| escape::visible(first_chars(text, EXCERPT));
-        let excerpt = body.as_ref().map(|body| shown(&String::from_utf8_lossy(body)));
+        let shown = |text: &str| escape::visible(first_chars(&self.hidden(text), EXCERPT));
         if let Err(error) = &body {
             self.tell_of_body(status, error);
         }
+        // Nobody reads the body of an answer that accepts.
+        let body = body.ok().filter(|_| !is_accepted);
         ServiceAnswer {
             status,
             retry_after: text(RETRY_AFTER).and_then(|value| retry_after(value, clock::unix_millis() / 1_000)),
-            location: text(LOCATION).map(shown),
-            excerpt: excerpt.unwrap_or_default(),
+            location: text(LOCATION).map(|location| shown(&without_query(location))),
+            excerpt: body.map(|body| shown(&String::from_utf8_lossy(&body))).unwrap_or_default(),
         }
+    }
+
+    /// Returns a text of the service without what the requests have of secrets.
+    fn hidden(&self, text: &str) -> String {
+        let known = self.known.borrow();
+        let values = known.iter().flat_map(|known| known.headers.iter()).map(|(_, value)| value);
+        let query = self.sink.url.iter().filter_map(|url| url.target.split_once('?')).map(|(_, query)| query);
+        hide(text, values.chain(query))
     }
 
     fn tell_of_body(&self, status: u16, error: &RequestError) {
@@ -127,7 +165,9 @@ impl Service {
     /// Returns the service with its present files.
     async fn target(&self) -> Result<Rc<HttpTarget>, ServiceError> {
         let now = clock::now();
-        let (has_failed, has_files) = (self.failed.get(), self.sink.header_files.is_some());
+        let is_told =
+            self.report.as_ref().is_some_and(|report| report.orders.reads_files.swap(false, Relaxed));
+        let (has_failed, has_files) = (self.failed.get() || is_told, self.sink.header_files.is_some());
         let is_tls = self.sink.url.as_ref().is_some_and(|url| url.is_tls);
         let known = self.known.borrow().as_ref().and_then(|known| {
             let is_fresh = match has_failed {
@@ -195,11 +235,11 @@ fn read_files(
 
 /// Reads the value of a header: one line.
 fn read_value(file: &Path) -> Result<Zeroizing<String>, FileError> {
-    let content = Zeroizing::new(FileError::read(file)?);
-    let value = std::str::from_utf8(&content).unwrap_or_default().trim();
-    match is_value(value) {
-        true => Ok(Zeroizing::new(value.to_owned())),
-        false => Err(FileError::whole(file, "the value of a header is one line of visible ASCII")),
+    let content = Zeroizing::new(FileError::read_small(file, VALUE)?);
+    match std::str::from_utf8(&content).map(str::trim) {
+        Ok("") => Err(FileError::whole(file, "is empty, and should have the value of the header")),
+        Ok(value) if is_value(value) => Ok(Zeroizing::new(value.to_owned())),
+        _ => Err(FileError::whole(file, "the value of a header is one line of visible ASCII")),
     }
 }
 

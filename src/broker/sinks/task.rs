@@ -71,7 +71,7 @@ impl SinkTask {
         SinkTask {
             window: sink.window().min(in_flight),
             door: Rc::new(ShardDoor::new(parts, far_side)),
-            service: Rc::new(Service::new(sink.clone())),
+            service: Rc::new(Service::new(sink.clone(), Some(Arc::clone(&report)))),
             report,
             sink,
             ends,
@@ -112,6 +112,7 @@ impl SinkTask {
         self.report.change(|facts| {
             facts.url = self.sink.url.as_ref().map(ToString::to_string).unwrap_or_default();
             facts.refused_filters.clear();
+            facts.failing_with = None;
         });
         let session = self.door.prepare(SessionThere::Kept).await?;
         let filters = self.sink.own_filters();

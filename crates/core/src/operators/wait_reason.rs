@@ -135,7 +135,7 @@ impl WaitReason {
     pub(super) fn diagnose(&mut self, view: SocketView) {
         if let WaitReason::Unacknowledged(sent) | WaitReason::AwaitingPubcomp(sent) = self {
             sent.cause = StallCause::of(sent.end_offset, view.peer_has(sent.written), view);
-            sent.far_side = view.far_side();
+            sent.far_side = view.far_side;
         }
     }
 }

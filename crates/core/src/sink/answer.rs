@@ -35,10 +35,16 @@ impl Verdict {
     pub fn of(status: u16) -> Verdict {
         match status {
             200..=299 => Verdict::Accepted,
-            401 | 403 | 407 | 408 | 425 | 429 => Verdict::Again,
+            408 | 425 | 429 => Verdict::Again,
+            status if Verdict::speaks_of_credentials(status) => Verdict::Again,
             400..=499 => Verdict::Refused,
             _ => Verdict::Again,
         }
+    }
+
+    /// Returns true for a status that speaks of the credentials of the sink.
+    pub fn speaks_of_credentials(status: u16) -> bool {
+        matches!(status, 401 | 403 | 407)
     }
 }
 

@@ -78,6 +78,8 @@ pub enum SinkNews {
     Failed {
         /// What the service did.
         cause: String,
+        /// The status of its answer; `None` without an answer.
+        status: Option<u16>,
         /// The time until the next attempt.
         wait: Duration,
     },
@@ -91,6 +93,8 @@ pub enum SinkNews {
         id: String,
         /// What the service answered.
         cause: String,
+        /// The status of its answer.
+        status: u16,
     },
 }
 
@@ -103,6 +107,8 @@ pub struct SinkCounts {
     pub refused: u64,
     /// Requests, repetitions included.
     pub requests: u64,
+    /// Requests that the service accepted, each with its batch of messages.
+    pub accepted: u64,
     /// Requests that failed, and were sent again.
     pub failed: u64,
 }
@@ -113,6 +119,7 @@ impl SinkCounts {
         self.delivered += now.delivered - before.delivered;
         self.refused += now.refused - before.refused;
         self.requests += now.requests - before.requests;
+        self.accepted += now.accepted - before.accepted;
         self.failed += now.failed - before.failed;
     }
 }
@@ -375,17 +382,18 @@ impl Dispatcher {
     ) -> Result<(), SinkEnd> {
         let Some(at) = self.open.iter().position(|(open, _)| *open == number) else { return Ok(()) };
         let (_, batch) = self.open.swap_remove(at);
-        let (verdict, cause, retry_after) = match end {
+        let (verdict, cause, status, retry_after) = match end {
             RequestEnd::Answered(answer) => {
                 let verdict = Verdict::of(answer.status);
                 let cause = if verdict == Verdict::Accepted { String::new() } else { answer.complaint() };
-                (verdict, cause, answer.retry_after)
+                (verdict, cause, Some(answer.status), answer.retry_after)
             }
-            RequestEnd::Failed(cause) => (Verdict::Again, cause.clone(), None),
+            RequestEnd::Failed(cause) => (Verdict::Again, cause.clone(), None, None),
         };
         match verdict {
             Verdict::Accepted => {
                 self.recover();
+                self.counts.accepted += 1;
                 self.counts.delivered += batch.items.len() as u64;
                 self.finish(&batch, ReasonCode::SUCCESS, "", out)?;
             }
@@ -401,12 +409,14 @@ impl Dispatcher {
                 self.counts.refused += 1;
                 self.finish(&batch, ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, &cause, out)?;
                 if let Some(Item { topic, id, .. }) = batch.items.into_iter().next() {
-                    self.news.push(SinkNews::Refused { topic, id, cause });
+                    let status = status.unwrap_or_default();
+                    self.news.push(SinkNews::Refused { topic, id, cause, status });
                 }
             }
             Verdict::Again => {
                 self.put_again(batch);
-                self.fail(now, cause, retry_after, chance);
+                let wait = self.fail(now, retry_after, chance);
+                self.news.push(SinkNews::Failed { cause, status, wait });
             }
         }
         Ok(())
@@ -420,12 +430,13 @@ impl Dispatcher {
         }
     }
 
-    fn fail(&mut self, now: Instant, cause: String, retry_after: Option<Duration>, chance: f64) {
+    /// Returns the time until the next attempt.
+    fn fail(&mut self, now: Instant, retry_after: Option<Duration>, chance: f64) -> Duration {
         let (_, most) = self.terms.waits;
         let wait = self.backoff.next(chance).max(retry_after.unwrap_or_default().min(most));
         (self.fails, self.resume) = (true, now + wait);
         self.counts.failed += 1;
-        self.news.push(SinkNews::Failed { cause, wait });
+        wait
     }
 
     /// Puts a batch to those that are sent again, in the order of the messages.

@@ -19,6 +19,7 @@
 //! | [`answer`] | the meaning of a status |
 //! | [`encoding`] | a message as JSON, or as headers and a body |
 //! | [`batch`] | the messages of one request |
+//! | [`times`] | how long the service takes |
 //! | [`dispatcher`] | what is sent when, what is sent again, what is acknowledged |
 
 pub mod answer;
@@ -28,6 +29,7 @@ pub mod dispatcher;
 mod dispatcher_tests;
 pub mod encoding;
 pub mod hello;
+pub mod times;
 
 use crate::named_enum::named_enum;
 

@@ -26,6 +26,8 @@ pub struct SocketView {
     /// what the bridge made of the bytes. The other fields are about the socket to that broker
     /// then. `None` for a client.
     pub passed_on: Option<u64>,
+    /// The peer.
+    pub far_side: FarSide,
 }
 
 impl SocketView {
@@ -33,11 +35,6 @@ impl SocketView {
     /// bytes. `written` is the number of bytes that the socket took since the connection began.
     pub fn peer_has(self, written: u64) -> u64 {
         self.passed_on.unwrap_or_else(|| written.saturating_sub(self.unsent as u64))
-    }
-
-    /// Returns the peer.
-    pub fn far_side(self) -> FarSide {
-        if self.passed_on.is_some() { FarSide::Broker } else { FarSide::Client }
     }
 }
 
@@ -49,6 +46,8 @@ pub enum FarSide {
     Client,
     /// Another broker, behind a bridge.
     Broker,
+    /// An HTTP service, behind a sink.
+    Service,
 }
 
 named_enum! {
@@ -103,8 +102,10 @@ impl StallCause {
         match (self, far_side) {
             (StallCause::Application, FarSide::Client) => "the client's host has it",
             (StallCause::Application, FarSide::Broker) => "the other broker's host has it",
+            (StallCause::Application, FarSide::Service) => "the service has not accepted it",
             (StallCause::Unread, FarSide::Client) => "the client's host takes no more bytes",
             (StallCause::Unread, FarSide::Broker) => "the other broker's host takes no more bytes",
+            (_, FarSide::Service) => "the service has not accepted what came before it",
             (StallCause::InTransit, _) => "still on its way",
             (StallCause::Unanswered, FarSide::Client) => "the client's host does not answer",
             (StallCause::Unanswered, FarSide::Broker) => "the other broker's host does not answer",
@@ -134,7 +135,7 @@ pub struct Stall {
 impl Stall {
     /// Returns the cause in words, for an operator.
     pub fn detail(&self) -> &'static str {
-        self.cause.detail(self.view.far_side())
+        self.cause.detail(self.view.far_side)
     }
 }
 
@@ -174,10 +175,10 @@ mod tests {
 
     #[test]
     fn the_socket_of_a_bridge_says_what_the_other_broker_has_and_who_it_is() {
-        let view = SocketView { passed_on: Some(100), ..SocketView::default() };
+        let view = SocketView { passed_on: Some(100), far_side: FarSide::Broker, ..SocketView::default() };
         assert_eq!(view.peer_has(500), 100, "what the bridge still has is not with the other broker");
         assert_eq!(StallCause::of(101, view.peer_has(500), view), StallCause::Unread);
         assert_eq!(StallCause::of(100, view.peer_has(500), view), StallCause::Application);
-        assert_eq!(StallCause::Application.detail(view.far_side()), "the other broker's host has it");
+        assert_eq!(StallCause::Application.detail(view.far_side), "the other broker's host has it");
     }
 }
