@@ -75,6 +75,12 @@ named_enum! {
         Sink = "sink",
         /// The bridges and sinks of a running broker.
         FarSides = "far sides",
+        /// A cluster: who serves, and its log.
+        Cluster = "cluster",
+        /// The nodes of the cluster: silent, behind, with another clock.
+        ClusterNodes = "cluster nodes",
+        /// Settings and files in which the nodes differ.
+        ClusterDrift = "cluster drift",
         /// A running broker, and its version.
         Broker = "broker",
         /// Signs of life of the threads.

@@ -4,6 +4,7 @@
 //! The tests of the configuration check the names of keys in the same documents. A unit test of
 //! `src/broker/sys.rs` checks the `$SYS` topics, and one of `src/broker/events` the events.
 
+use homing::persistence::ownership::{EXIT_LOST, EXIT_REFUSED};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -181,6 +182,29 @@ fn every_alert_has_a_first_step() {
         page.lines().filter_map(|line| line.strip_prefix("| `Homing")?.split('`').next()).collect();
     assert!(!alerts.is_empty());
     assert_eq!(alerts, rows.iter().map(|row| format!("Homing{row}")).collect::<Vec<_>>());
+}
+
+/// Returns the value of a setting in the packaged unit.
+fn of_unit(setting: &str) -> Option<String> {
+    let unit = fs::read_to_string(root().join("config/systemd/homing.service")).expect("the unit");
+    let mut lines = unit.lines();
+    lines.find_map(|line| line.strip_prefix(setting)?.strip_prefix('=').map(str::to_owned))
+}
+
+#[test]
+fn the_unit_starts_a_node_again_that_lost_its_cell_and_none_that_was_refused() {
+    // A lost node comes back as a standby, soon and whatever number of times.
+    assert_eq!(of_unit("Restart").as_deref(), Some("on-failure"));
+    assert_eq!(of_unit("RestartSec").as_deref(), Some("1s"));
+    assert_eq!(of_unit("StartLimitIntervalSec").as_deref(), Some("0"));
+    let kept_away = of_unit("RestartPreventExitStatus").expect("the setting");
+    assert_eq!(kept_away, EXIT_REFUSED.to_string());
+    // Neither a clean end nor kept away: so on-failure starts it again.
+    assert!(EXIT_LOST != 0 && EXIT_LOST != EXIT_REFUSED && of_unit("SuccessExitStatus").is_none());
+    let page = fs::read_to_string(root().join("docs/cluster.md")).expect("the page");
+    for text in [format!("(exit code {EXIT_LOST})"), format!("Exit code {EXIT_REFUSED}, a refusal")] {
+        assert!(page.contains(&text), "docs/cluster.md says: {text}");
+    }
 }
 
 /// The places that count a drop, with their number in each file. Each also reports the drop or the

@@ -12,6 +12,7 @@ use super::request::named;
 use super::state::AdminState;
 use crate::broker::observer::NoAnswer;
 use crate::broker::reload::{ReloadMode, Reloaded};
+use crate::config::KeyInForce;
 use crate::mqtt::topic::is_topic_name;
 use crate::named_enum::named_enum;
 use crate::operators::client_commands::{OperatorAction, OperatorCommand, RedeliverBy};
@@ -159,12 +160,29 @@ pub(super) async fn delete_retained(operator: &Operator, topic: &str) -> Result<
     command_on_message(operator, ("delete_retained", topic), command).await
 }
 
+/// Returns every key of the configuration with the value in force, also on a node that stands by.
+/// Errors: the broker starts or stops.
+pub(super) async fn configuration(state: &AdminState) -> Result<Vec<KeyInForce>, Failed> {
+    match state.observer() {
+        Some(observer) => observer.configuration().await.map_err(|_| Failed::Busy),
+        None => Ok(state.standby_config()?.in_force()),
+    }
+}
+
 /// Reads the configuration and its files again, and writes a line of the audit log. Errors: the
 /// operator's scope is too small, the broker starts or stops, or a check takes too long.
 pub(super) async fn reload(operator: &Operator, mode: ReloadMode) -> Result<ReloadEnd, Failed> {
     operator.permit(Scope::Admin)?;
-    let observer = operator.state.running()?.clone();
-    let reload = async move { observer.reload(mode).await.map_err(|_| Failed::Busy) };
+    let state = operator.state.clone();
+    if state.observer().is_none() {
+        state.standby_config()?;
+    }
+    let reload = async move {
+        match state.observer() {
+            Some(observer) => observer.reload(mode).await.map_err(|_| Failed::Busy),
+            None => Ok(state.standby_config()?.reload(mode).await),
+        }
+    };
     let words = |result: &Result<_, _>| {
         if result.is_ok() { "done" } else { ProblemKind::ConfigInvalid.facts().slug }.to_owned()
     };

@@ -4,6 +4,7 @@ use super::access::Scope;
 use super::credentials::RefusedToken;
 use super::problem::{problem_of, respond};
 use super::problem_kind::ProblemKind;
+use super::serving_node::ServingNode;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderValue, RETRY_AFTER};
 use actix_web::{HttpResponse, ResponseError};
@@ -54,6 +55,8 @@ pub(super) enum Failed {
     /// A shard did not answer to an action in time, which may have been carried out.
     Unconfirmed,
     Starting,
+    /// This node stands by, and another one serves.
+    Standby(ServingNode),
 }
 
 impl Failed {
@@ -75,6 +78,7 @@ impl Failed {
                 let detail = format!("nothing is changed: {}", mistakes.join("; "));
                 return (ProblemKind::ConfigInvalid, detail);
             }
+            Failed::Standby(serving) => return (ProblemKind::Standby, serving.to_string()),
             Failed::Forbidden(scope) => {
                 return (ProblemKind::Forbidden, format!("this needs the scope {scope}"));
             }
@@ -133,10 +137,9 @@ impl Failed {
                 ProblemKind::Unconfirmed,
                 "no answer within 2 s; the action may have been carried out, so look before you try again",
             ),
-            Failed::Starting => (
-                ProblemKind::Starting,
-                "the broker starts, or stands by as a node of a cluster (/api/v1/cluster); ask again later",
-            ),
+            Failed::Starting => {
+                (ProblemKind::Starting, "the broker starts, and clients cannot connect yet; ask again later")
+            }
         };
         (kind, detail.to_owned())
     }
@@ -170,12 +173,16 @@ impl ResponseError for Failed {
         if let Failed::Mistakes(mistakes) = self {
             problem.mistakes = Some(mistakes.clone());
         }
+        if let Failed::Standby(ServingNode { owner, pages }) = self {
+            (problem.owner, problem.admin) = (owner.clone(), pages.clone());
+        }
         let mut answer = respond(&problem);
         let retry_after = match kind {
             ProblemKind::TooManyLogins => Some("300"),
             ProblemKind::Busy
             | ProblemKind::QuotaExceeded
             | ProblemKind::ShareUsed
+            | ProblemKind::Standby
             | ProblemKind::Starting => Some("1"),
             _ => None,
         };

@@ -11,6 +11,7 @@
 //! | [`access`] | the scopes and the callers |
 //! | [`credentials`] | the file of tokens and users, and the commands that change it |
 //! | `names`, `segment` | sessions, messages and client identifiers in URLs |
+//! | `serving_node` | the node that serves in place of one that stands by |
 //! | `problem`, `failed` | error answers (RFC 9457) |
 //! | `https` | the scheme and the certificate of the addresses |
 //! | `unread_body` | the refusal of a request whose body may never end |
@@ -23,6 +24,7 @@
 //! | `advice` | what to do about a problem |
 //! | [`store_state`] | the state of the store, and its bounds for a warning |
 //! | `state` | the state of the interface, and its view of the broker |
+//! | `standby` | a node of a cluster that stands by |
 //! | `cookies`, `browser_login` | the cookies, and the login of a request |
 //! | `login_failures` | which logins are refused, because too many failed |
 //! | `login_attempt` | how a login begins, and why it is refused |
@@ -31,6 +33,7 @@
 //! | `operator` | an operator who acts, and the note and audit line of each action |
 //! | `sourced_redelivery` | the redelivery settings of a session in words |
 //! | `payloads` | who sees payloads, and how much of them |
+//! | `cluster_checks` | what is wrong with the cluster |
 //! | [`readiness`] | whether clients can connect, threads work, and the store commits |
 //! | `queries`, `commands` | questions to the shards, and actions on clients |
 //! | `bulk` | actions on many connections, messages or dead letters |
@@ -51,6 +54,7 @@ mod browser_login;
 mod bulk;
 mod caller_seats;
 mod client_files;
+mod cluster_checks;
 mod commands;
 mod cookies;
 pub mod credentials;
@@ -81,7 +85,9 @@ mod routes;
 mod rows;
 mod segment;
 pub mod self_checks;
+mod serving_node;
 mod sourced_redelivery;
+mod standby;
 mod state;
 pub mod store_state;
 mod terms;
@@ -94,6 +100,7 @@ mod wheel;
 use crate::auth::file_error::FileError;
 use crate::broker::bind::{self, BindError, SocketFile, SocketPermissions};
 use crate::broker::observer::Observer;
+use crate::broker::standby::StandbyConfig;
 use crate::cluster::row::ClusterView;
 use crate::config::{Admin, Config};
 use crate::net::tls::config_error::TlsConfigError;
@@ -112,8 +119,8 @@ use middleware::{HEAD, count, guard};
 use pages::page;
 pub use routes::api_paths;
 use rustls::ServerConfig;
-use state::AdminState;
 pub use state::DoctorChecks;
+use state::{AdminState, NodeParts};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
@@ -257,9 +264,13 @@ impl AdminServer {
         self.file.is_some()
     }
 
-    /// Notes that this process stands by as a node of a cluster.
-    pub fn joined(&self, view: Arc<ClusterView>) {
-        self.state.joined(view);
+    /// Notes that this process stands by as a node of a cluster, with this configuration. `checks`
+    /// looks at the machine and the files, and may block.
+    pub fn joined(&self, view: Arc<ClusterView>, config: Arc<StandbyConfig>, checks: DoctorChecks) {
+        if let Some(url) = self.state.pages_elsewhere() {
+            view.note_pages(url);
+        }
+        self.state.joined(NodeParts { view, config }, checks);
     }
 
     /// Notes that clients can connect. `checks` looks at the machine and the files of the broker,

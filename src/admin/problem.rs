@@ -26,6 +26,12 @@ pub(crate) struct ProblemAnswer {
     /// All mistakes of a refused configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mistakes: Option<Vec<String>>,
+    /// On a node that stands by: the node that serves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<String>,
+    /// On a node that stands by: the URL of the interface of that node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) admin: Option<String>,
 }
 
 /// Returns an error answer. `detail` says the fault and the correct form.
@@ -41,6 +47,8 @@ pub(super) fn problem_of(kind: ProblemKind, status: StatusCode, detail: &str) ->
         status: status.as_u16(),
         detail: detail.to_owned(),
         mistakes: None,
+        owner: None,
+        admin: None,
     }
 }
 

@@ -129,6 +129,9 @@ problem_kinds! {
         "Memory or disk has no room for the change, see `limits.memory` and `store.size_limit`.";
     Starting: SERVICE_UNAVAILABLE, "starting",
         "The broker starts, and clients cannot connect yet. Ask again later.";
+    Standby: SERVICE_UNAVAILABLE, "standby",
+        "The node stands by in a cluster, and another one serves: `owner` is its name, and `admin` the URL \
+        of its interface. Nothing is passed on, because a token never travels between nodes.";
     Unconfirmed: GATEWAY_TIMEOUT, "unconfirmed",
         "A thread of the broker, or the disk, did not answer in time: 2 s for an action, 8 s for a \
         message. It may have been carried out, or may still be; look before you try again.";

@@ -20,6 +20,7 @@ use super::traces::Traces;
 use super::wheel::LastWheel;
 use crate::broker::bind;
 use crate::broker::observer::Observer;
+use crate::broker::standby::StandbyConfig;
 use crate::clock;
 use crate::cluster::row::ClusterView;
 use crate::file_thread::{FileThread, NotRead, ReadLimits};
@@ -37,6 +38,14 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 /// Looks at the machine and the files of the broker. The call may block.
 pub type DoctorChecks = Arc<dyn Fn() -> Vec<Finding> + Send + Sync>;
 
+/// What the interface of a node of a cluster has, besides what each one has.
+pub(super) struct NodeParts {
+    /// The cluster as this node sees it.
+    pub(super) view: Arc<ClusterView>,
+    /// The configuration while the node stands by.
+    pub(super) config: Arc<StandbyConfig>,
+}
+
 /// The state of the HTTP interface, and its view of the broker.
 pub(super) struct AdminState {
     /// Empty until clients can connect.
@@ -44,7 +53,7 @@ pub(super) struct AdminState {
     /// Empty until clients can connect.
     checks: OnceLock<DoctorChecks>,
     /// Empty without a cluster, and until this node has joined it.
-    cluster: OnceLock<Arc<ClusterView>>,
+    cluster: OnceLock<NodeParts>,
     checking: FileThread,
     /// The thread that changes the file of credentials.
     pub(super) changing: FileThread,
@@ -346,14 +355,21 @@ impl AdminState {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that this process is a node of a cluster.
-    pub(super) fn joined(&self, view: Arc<ClusterView>) {
-        let _ = self.cluster.set(view);
+    /// Notes that this process stands by as a node of a cluster.
+    pub(super) fn joined(&self, node: NodeParts, checks: DoctorChecks) {
+        let _ = self.checks.set(checks);
+        let _ = self.cluster.set(node);
     }
 
     /// Returns the cluster as this node sees it; `None` without one.
     pub(super) fn cluster(&self) -> Option<&ClusterView> {
-        self.cluster.get().map(Arc::as_ref)
+        self.cluster.get().map(|node| &*node.view)
+    }
+
+    /// Returns the configuration of a node that stands by. Errors: there is none, because the broker
+    /// starts.
+    pub(super) fn standby_config(&self) -> Result<&Arc<StandbyConfig>, Failed> {
+        self.cluster.get().map(|node| &node.config).ok_or(Failed::Starting)
     }
 
     /// Notes that clients can connect.
@@ -368,9 +384,9 @@ impl AdminState {
         self.observer.get()
     }
 
-    /// Returns the view of the broker. Errors: clients cannot connect yet.
+    /// Returns the view of the broker. Errors: clients cannot connect yet, or this node stands by.
     pub(super) fn running(&self) -> Result<&Observer, Failed> {
-        self.observer().ok_or(Failed::Starting)
+        self.observer().ok_or_else(|| self.serving_node().map_or(Failed::Starting, Failed::Standby))
     }
 
     /// Returns true if `host` is a loopback name or address, or an address of the interface. A web

@@ -13,7 +13,7 @@ pub struct FileWatch {
 
 /// The identity of a file's content: device, inode, size, and the time of the last change in
 /// nanoseconds, also of its owner or permissions.
-type FileStamp = (u64, u64, u64, i64, i64);
+pub(crate) type FileStamp = (u64, u64, u64, i64, i64);
 
 impl FileWatch {
     /// Begins to watch these files. Call this before the files are read, so that a change during
@@ -50,7 +50,8 @@ impl FileWatch {
     }
 }
 
-fn stamp(file: &Path) -> Option<FileStamp> {
+/// Returns the identity of a file's content; `None` for no file.
+pub(crate) fn stamp(file: &Path) -> Option<FileStamp> {
     let _opened = file_thread::opens(file);
     let found = fs::metadata(file).ok()?;
     Some((found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))

@@ -86,6 +86,18 @@ impl NewFiles {
 }
 
 impl FilesToRead {
+    /// Returns the input of a start, without any file in force.
+    pub(super) fn of_start(config: &Config, plan: &ListenerPlan) -> FilesToRead {
+        FilesToRead {
+            needs_logins: asks_authenticator(config, plan),
+            passwords: Arc::default(),
+            decoys: None,
+            tls: TlsReload::default(),
+            rules: RuleFiles::default(),
+            bans: config.bans.path(),
+        }
+    }
+
     /// Reads all files, for these listeners. Blocks for as long as their disks take. Errors: the
     /// mistakes of all files.
     pub(super) fn read(&self, config: &Config, plan: &ListenerPlan) -> Result<NewFiles, Vec<String>> {
@@ -132,14 +144,7 @@ pub fn check_files(
     let config = config.clone();
     let read = move || {
         let plan = ListenerPlan::at_start(&config.all_listeners());
-        let files = FilesToRead {
-            needs_logins: asks_authenticator(&config, &plan),
-            passwords: Arc::default(),
-            decoys: None,
-            tls: TlsReload::default(),
-            rules: RuleFiles::default(),
-            bans: config.bans.path(),
-        };
+        let files = FilesToRead::of_start(&config, &plan);
         let mut mistakes = files.read(&config, &plan).err().unwrap_or_default();
         mistakes.extend(others(&config));
         mistakes

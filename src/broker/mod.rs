@@ -47,6 +47,7 @@
 //! | `authenticator` | the queue and the threads that check passwords and tokens; their cache |
 //! | `logins` | the authenticator with its files, at start and reload |
 //! | [`reload`], `live_files` | the configuration and its files, read again while the broker runs |
+//! | [`standby`] | the configuration of a node of a cluster that stands by |
 //! | [`file_edits`] | files about clients that operators change |
 //! | [`file_news`], [`revocations`] | changes of files; clients that a reload disconnects |
 //! | `storage` | the store at the start: recovered sessions to their shards |
@@ -105,6 +106,7 @@ mod settings;
 pub mod shard_actor;
 mod signals;
 pub mod sinks;
+pub mod standby;
 mod start_error;
 pub mod statistics;
 mod storage;

@@ -107,7 +107,7 @@ impl Reloaded {
     }
 
     /// Writes the lines of the log.
-    fn log(&self) {
+    pub(super) fn log(&self) {
         let pending: Vec<&str> = self.pending().map(|change| &*change.key).collect();
         info!(event = "config.reloaded", "{self}");
         if !pending.is_empty() {

@@ -95,6 +95,29 @@ impl Signals {
         })
     }
 
+    /// Waits as [`Self::wait`] does, and calls `hang_up` at each SIGHUP.
+    ///
+    /// # Errors
+    /// The name of the signal to stop at.
+    pub fn wait_with<T>(
+        &mut self,
+        done: impl Future<Output = T>,
+        hang_up: impl Fn(),
+    ) -> Result<T, &'static str> {
+        let Signals { runtime, caught } = self;
+        runtime.block_on(async {
+            let mut done = std::pin::pin!(done);
+            loop {
+                tokio::select! {
+                    done = &mut done => return Ok(done),
+                    _ = caught.terminate.recv() => return Err("SIGTERM"),
+                    _ = caught.interrupt.recv() => return Err("SIGINT"),
+                    _ = caught.hang_up.recv() => hang_up(),
+                }
+            }
+        })
+    }
+
     /// Returns the event loop of the handlers, and the handlers.
     pub(super) fn into_parts(self) -> (Runtime, Caught) {
         (self.runtime, self.caught)

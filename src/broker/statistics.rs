@@ -17,9 +17,24 @@ use crate::session::trace_steps::TraceStep;
 use crate::shard::{ShardSnapshot, SharedState};
 use crate::store::statistics::StoreStatistics;
 use crate::time::Instant;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::Notify;
+
+/// Returns topics below `$SYS/broker/` with their values. Called on the thread of a shard, so it must
+/// not wait for anything.
+type FurtherFigures = Box<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
+
+/// Figures of `$SYS` that are not the broker's own; empty without any.
+#[derive(Default)]
+struct Further(OnceLock<FurtherFigures>);
+
+impl fmt::Debug for Further {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Further(..)")
+    }
+}
 
 /// The counters of the broker. Listeners and shards write them; `$SYS` and the dump read them.
 #[derive(Debug)]
@@ -52,6 +67,7 @@ pub struct BrokerStatistics {
     pub config: ReloadStatistics,
     /// The counters of the store. Empty until its threads have started, and without a store.
     store: OnceLock<Arc<StoreStatistics>>,
+    further: Further,
     /// Sockets that were closed for `limits.connects_per_address`.
     refused_addresses: AtomicU64,
     handshakes: HandshakeCounts,
@@ -187,6 +203,7 @@ impl BrokerStatistics {
             sinks: SinkDirectory::default(),
             expiry: Arc::default(),
             store: OnceLock::new(),
+            further: Further::default(),
             config: ReloadStatistics::default(),
             refused_addresses: AtomicU64::new(0),
             handshakes: HandshakeCounts::default(),
@@ -300,6 +317,16 @@ impl BrokerStatistics {
     /// Sets the counters of the store, once its threads have started.
     pub fn set_store(&self, statistics: Arc<StoreStatistics>) {
         let _ = self.store.set(statistics);
+    }
+
+    /// Publishes these figures on `$SYS`, too. The first call counts.
+    pub fn publish_further(&self, figures: impl Fn() -> Vec<(String, String)> + Send + Sync + 'static) {
+        let _ = self.further.0.set(Box::new(figures));
+    }
+
+    /// Returns the figures of `$SYS` that are not the broker's own.
+    pub(super) fn further_figures(&self) -> Vec<(String, String)> {
+        self.further.0.get().map(|figures| figures()).unwrap_or_default()
     }
 
     /// Returns the counters of the store; `None` without a store.

@@ -64,6 +64,7 @@ impl SysTopics {
         all.extend(message_figures(&total, retained));
         all.extend(self.load_figures(now, statistics, &total));
         all.extend(self.far_sides.figures(&statistics.bridges.all(), &statistics.sinks.all()));
+        all.extend(statistics.further_figures());
         all
     }
 

@@ -1,18 +1,18 @@
 //! What `homing cluster` does. The commands ask the engine alone, so they work from any machine that
 //! reaches it, whether a node runs or not.
 
+use super::drift;
 use super::engine::{Bounds, Engine, EngineError};
-use super::row::{ALARM, CLUSTER, ClusterRow, NodeRow, SILENT, node_key, read_node};
+use super::report::{ClusterReport, Seen};
+use super::row::{ALARM, CLUSTER, ClusterRow, NodeRow, SILENT, SeenRow, node_key, read_node};
+use super::secret;
 use super::tail::Tail;
 use crate::clock;
 use crate::config::{Cluster, DurabilityLevel};
 use crate::store::StoreError;
 use crate::store::log::new_id;
 use crate::store::sqlite::{Mark, Sqlite, SqliteOptions};
-use crate::time::duration::format;
-use std::fmt::Write;
 use std::path::Path;
-use std::time::Duration;
 
 /// Bytes of the log that are read at once.
 const READ: usize = 4 << 20;
@@ -63,6 +63,8 @@ pub fn init(engine: &dyn Engine, settings: &Cluster) -> Result<Report, CommandEr
     if engine.swap_row(CLUSTER, 0, bytes.into())?.is_none() {
         return Err(CommandError::Refused("another `homing cluster init` came first".into()));
     }
+    // Without it, the first node makes it.
+    let _ = secret::of_cluster(engine);
     let nodes = settings.nodes.join(", ");
     let text = format!(
         "the cluster {:?} is made, with a log of {}: start the nodes {nodes}",
@@ -81,65 +83,35 @@ pub fn status(engine: &dyn Engine, settings: &Cluster) -> Result<Report, Command
     if find(CLUSTER).is_none() {
         return Err(EngineError::Missing(format!("the cluster {:?}", settings.name)).into());
     }
-    let bounds = engine.bounds();
-    let nodes: Vec<(&String, Option<NodeRow>)> = settings
-        .nodes
+    let (now, newest) = (clock::now(), clock::unix_millis());
+    let seen: Vec<SeenRow> = rows
         .iter()
-        .map(|node| (node, find(&node_key(node)).and_then(|value| read_node(value))))
+        .filter_map(|(key, row)| {
+            let found = read_node(&row.value).filter(|found| *key == node_key(&found.node))?;
+            Some(SeenRow::new(found, row, now, newest))
+        })
         .collect();
-    let mut text = String::new();
     // The row of a node that was killed or has left is still there: the last Claim counts.
-    let owner = nodes
+    let owner = seen
         .iter()
-        .filter(|(_, row)| row.as_ref().is_some_and(|row| row.role == "holding" && !is_silent(row)))
-        .max_by_key(|(_, row)| row.as_ref().map(|row| row.epoch));
-    let _ = match owner {
-        Some((name, row)) => {
-            let row = row.clone().unwrap_or_default();
-            let state = match row.undecided_ms / 1_000 {
-                0 => format!("lease {} ms left", row.lease_ms),
-                seconds => format!("NOTHING STORED for {seconds} s"),
-            };
-            writeln!(text, "cluster  {}: {name} serves, epoch {}, {state}", settings.name, row.epoch)
-        }
-        None => writeln!(text, "cluster  {}: NOBODY SERVES", settings.name),
-    };
-    let _ = match &bounds {
-        Ok(Bounds { first, last, bytes, capacity, leader }) => writeln!(
-            text,
-            "log      frames {first} to {last}, {:.1} % of {} MiB used, led by {}",
-            *bytes as f64 / (*capacity).max(1) as f64 * 100.0,
-            capacity >> 20,
-            leader.as_deref().unwrap_or("nobody")
-        ),
-        Err(error) => writeln!(text, "log      {error}"),
-    };
-    let alarm = find(ALARM).map(|value| String::from_utf8_lossy(value).into_owned());
-    if let Some(alarm) = &alarm {
-        let _ =
-            writeln!(text, "ALARM    {alarm}: nobody serves until a person has decided; see docs/cluster.md");
-    }
-    let last = bounds.as_ref().map_or(0, |bounds| bounds.last);
-    let _ = writeln!(text, "\nnode      role        epoch  position    lag  version  last seen");
-    for (name, row) in &nodes {
-        let _ = match row {
-            None => writeln!(text, "{name:<9} never seen"),
-            Some(row) => writeln!(
-                text,
-                "{name:<9} {:<11} {:>5} {:>9} {:>6}  {:<7}  {}",
-                if is_silent(row) { "silent" } else { &row.role },
-                row.epoch,
-                row.position,
-                last.saturating_sub(row.position),
-                row.version,
-                format(Duration::from_millis(age_of(row) / 100 * 100)),
-            ),
-        };
-    }
-    let is_stuck = |row: &NodeRow| Duration::from_millis(row.undecided_ms) > settings.lease;
-    let serves = owner.and_then(|(_, row)| row.as_ref()).is_some_and(|row| !is_stuck(row));
-    let is_good = serves && alarm.is_none() && bounds.is_ok();
-    Ok(Report { text: text.trim_end().to_owned(), is_good })
+        .filter(|seen| seen.row.role == "holding" && !seen.is_silent(now))
+        .max_by_key(|seen| seen.row.epoch)
+        .map(|seen| &*seen.row.node);
+    let reference = owner.unwrap_or(&settings.node);
+    let report = ClusterReport::new(
+        Seen {
+            cluster: &settings.name,
+            node: &settings.node,
+            nodes: &settings.nodes,
+            owner,
+            alarm: find(ALARM).map(|value| String::from_utf8_lossy(value).into_owned()),
+            rows: &seen,
+            bounds: engine.bounds().ok(),
+            drift: &drift::among(&seen, &settings.nodes, reference),
+        },
+        now,
+    );
+    Ok(Report { text: report.to_string(), is_good: report.is_good(settings.lease) })
 }
 
 /// Checks the settings of the engine, and the chain of all frames that it has.

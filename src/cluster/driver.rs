@@ -3,6 +3,7 @@
 //! says. It never waits for the engine (`workers`) or for the broker: these have threads of
 //! their own.
 
+use super::append_times::AppendTimes;
 use super::engine::{Engine, EngineError, MAX_FRAME};
 use super::follower::{Arrival, Follower};
 use super::messages::{Cell, DriverDoor, DriverInput, IsAlive, NodeEvent, NodeFacts};
@@ -52,6 +53,7 @@ pub(super) struct DriverStart {
     pub facts: Arc<Mutex<NodeFacts>>,
     pub events: UnboundedSender<NodeEvent>,
     pub wake_rows: WakeRows,
+    pub append_times: Arc<AppendTimes>,
 }
 
 /// Starts the driver.
@@ -75,6 +77,7 @@ pub(super) fn start(start: DriverStart) -> Result<DriverDoor, StoreError> {
         facts,
         events,
         wake_rows,
+        append_times,
     } = start;
     let machine = CellOwnership::new(node, timing, start, now).map_err(|error| failed(&error))?;
     let follower = Follower::new(database)?;
@@ -84,7 +87,7 @@ pub(super) fn start(start: DriverStart) -> Result<DriverDoor, StoreError> {
         tail: Tail::new(log, node.cell, follower.mark()),
         follower: Some(follower),
         machine,
-        workers: Workers::start(&engine, &sender).map_err(|error| failed(&error))?,
+        workers: Workers::start(&engine, &sender, append_times).map_err(|error| failed(&error))?,
         to_self: sender.clone(),
         queue: VecDeque::new(),
         pending: None,

@@ -185,6 +185,9 @@ pub struct Row {
     pub value: Bytes,
     /// The number of its last change. Revisions only grow, and are never 0.
     pub revision: u64,
+    /// The time of its last change in milliseconds since 1970, by the clock of the leader of the
+    /// rows; `None` if the engine does not say it.
+    pub stored_ms: Option<u64>,
 }
 
 /// The result of a look at the engine's settings. Each line names what is wrong and what would be

@@ -12,10 +12,18 @@
 //! | `owner_log` | the log of a cell as the store of its owner sees it |
 //! | `commands` | what `homing cluster` does |
 //! | `row` | what each node tells the others about itself |
+//! | `view` | the cluster as a node sees it |
+//! | `drift` | the settings and files in which nodes differ |
+//! | `append_times` | how long the engine takes to store a frame |
+//! | `report` | the state of the cluster for operators |
+//! | `sys` | the cluster on topics of `$SYS` |
+//! | `secret` | the secret behind the SCRAM salts of unknown names |
 //! | `snapshots` | whole databases in the engine, in place of the log before them |
 //! | `node` | the life of a node, from its start to its end |
 
+mod append_times;
 pub mod commands;
+pub mod drift;
 mod driver;
 pub mod engine;
 #[cfg(test)]
@@ -37,7 +45,11 @@ mod model_tests;
 pub mod nats;
 pub mod node;
 mod owner_log;
+pub mod report;
 pub mod row;
+mod secret;
 mod snapshots;
+pub mod sys;
 mod tail;
+mod view;
 mod workers;

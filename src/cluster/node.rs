@@ -1,10 +1,12 @@
 //! The life of a node: it joins the cluster with its data directory, stands by, and serves when the
 //! cell is its own.
 
+use super::drift;
 use super::driver::{self, DriverStart};
 use super::engine::{Engine, EngineError};
 use super::messages::{DriverDoor, DriverInput, IsAlive, NodeEvent, NodeFacts};
 use super::row::{self, CLUSTER, ClusterRow, ClusterView, node_key, read_node};
+use super::secret;
 use super::snapshots::{self, SnapshotFailure};
 use crate::broker::owner_door::OwnerDoor;
 use crate::clock;
@@ -83,6 +85,7 @@ impl Node {
         let mut database = Sqlite::open(data, options)?;
         let directory = take_directory(&mut database, &cluster, data)?;
         refuse_twin(&*engine, &settings.node, directory)?;
+        secret::share(&*engine, data);
         let mark = database.applied()?.1;
         let boot = clock::boot().map_or(0, |(id, _)| id);
         let start = Start {
@@ -102,10 +105,10 @@ impl Node {
             undecided_since: Instant::NEVER,
             alarm: String::new(),
         }));
-        let view = ClusterView::new(settings, Arc::clone(&facts));
-        let view = Arc::new(view);
         let (events, received) = unbounded_channel();
-        let (wake_rows, wakes) = channel();
+        let ((wake_rows, wakes), (to_digests, of_config)) = (channel(), channel());
+        let view = ClusterView::new(settings, Arc::clone(&facts), to_digests, wake_rows.clone());
+        let view = Arc::new(view);
         let nodes = u16::try_from(settings.nodes.len()).unwrap_or(u16::MAX);
         let driver = driver::start(DriverStart {
             engine: Arc::clone(&engine),
@@ -119,9 +122,11 @@ impl Node {
             facts,
             events,
             wake_rows,
+            append_times: Arc::clone(&view.appends),
         })?;
         let rows = row::start(Arc::clone(&engine), Arc::clone(&view), directory, driver.clone(), wakes);
-        let snapshots = rows.and_then(|()| snapshots::start(engine, Arc::clone(&view), data.to_owned()));
+        let drift = rows.and_then(|()| drift::start(Arc::clone(&view), of_config));
+        let snapshots = drift.and_then(|()| snapshots::start(engine, Arc::clone(&view), data.to_owned()));
         snapshots.map_err(|error| StoreError::Failed(format!("a thread for the cluster: {error}")))?;
         info!(
             event = "cluster.joined",

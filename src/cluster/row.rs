@@ -1,17 +1,19 @@
 //! What each node tells the others about itself: a row of the engine, written each few seconds.
 
-use super::engine::Engine;
-use super::messages::{DriverDoor, DriverInput, NodeFacts, RowsSeen};
+use super::drift::{self, SharedDigests};
+use super::engine::{Engine, Row};
+use super::messages::{DriverDoor, DriverInput, RowsSeen};
+pub use super::view::{ClusterView, SeenRow};
+use super::view::{SeenRows, lock};
 use crate::clock;
-use crate::config::Cluster;
 use crate::persistence::ownership::Role;
-use crate::time::{Instant, millis};
+use crate::time::millis;
 use bytes::Bytes;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 use tracing::info;
@@ -20,6 +22,9 @@ use tracing::info;
 const EVERY: Duration = Duration::from_secs(2);
 /// A row that was not written for this time is that of a node that is silent.
 pub const SILENT: Duration = Duration::from_secs(15);
+
+/// What a node that has left in order does.
+pub const LEFT: &str = "left";
 
 /// The key of the row that describes the cluster.
 pub const CLUSTER: &str = "cluster";
@@ -59,7 +64,7 @@ pub struct NodeRow {
     pub node: String,
     /// The identifier of its directory.
     pub directory: u64,
-    /// What it does, by the words of [`crate::persistence::ownership::Role`].
+    /// What it does, by the words of [`crate::persistence::ownership::Role`], or [`LEFT`].
     pub role: String,
     /// The epoch of the last Claim that it knows.
     pub epoch: u64,
@@ -77,72 +82,34 @@ pub struct NodeRow {
     pub version: String,
     /// Milliseconds since 1970 by its wall clock.
     pub unix_ms: u64,
+    /// Where browsers reach its pages; empty if they do not.
+    pub pages: String,
+    /// The time within which 99 % of its last appends were stored, in microseconds; 0 without any.
+    pub append_p99_us: u64,
+    /// What it has in common with the others; `None` of a program that does not say it.
+    pub shared: Option<SharedDigests>,
 }
 
-/// A row as this node sees it.
-#[derive(Clone, Debug)]
-pub struct SeenRow {
-    /// The row.
-    pub row: NodeRow,
-    revision: u64,
-    /// The time at which its last change was seen.
-    pub changed: Instant,
-}
-
-impl SeenRow {
-    /// Returns true if the node has not written its row for [`SILENT`].
-    pub fn is_silent(&self, now: Instant) -> bool {
-        now.since(self.changed) >= SILENT
+impl NodeRow {
+    /// Returns the URL of the pages. A row is written by another process, so a text that is no such
+    /// URL is left out: it becomes a link.
+    pub fn pages(&self) -> Option<&str> {
+        let is_url = |url: &&str| url.starts_with("http://") || url.starts_with("https://");
+        Some(self.pages.trim_end_matches('/')).filter(is_url)
     }
-}
 
-/// The cluster as this node sees it.
-#[derive(Debug)]
-pub struct ClusterView {
-    /// The name of the cluster.
-    pub name: String,
-    /// The name of this node.
-    pub node: String,
-    /// The names of all nodes.
-    pub nodes: Vec<String>,
-    /// The time without a stored frame after which the owner counts as isolated.
-    isolation: Duration,
-    pub(super) facts: Arc<Mutex<NodeFacts>>,
-    rows: Mutex<Vec<SeenRow>>,
+    /// Returns what the node does, as others have to see it. The row of a node that was killed still
+    /// says that it serves: `newest` is the highest epoch of all rows.
+    pub fn shown_role(&self, newest: u64) -> &str {
+        match &*self.role {
+            "holding" | "recovering" if self.epoch < newest => "lost",
+            role => role,
+        }
+    }
 }
 
 /// Makes the next write of the row come at once.
 pub(super) type WakeRows = Sender<()>;
-
-impl ClusterView {
-    pub(super) fn new(settings: &Cluster, facts: Arc<Mutex<NodeFacts>>) -> ClusterView {
-        let Cluster { name, node, nodes, isolation_timeout, .. } = settings.clone();
-        ClusterView { name, node, nodes, isolation: isolation_timeout, facts, rows: Mutex::default() }
-    }
-
-    /// Returns the facts about this node.
-    pub fn facts(&self) -> NodeFacts {
-        lock(&self.facts).clone()
-    }
-
-    /// Returns true if this node serves, and nothing was stored for so long that it may be cut off.
-    pub fn is_isolated(&self, now: Instant) -> bool {
-        let facts = self.facts();
-        facts.role == Role::Holding && now.since(facts.undecided_since) >= self.isolation
-    }
-
-    /// Returns the name of the owner by the last Claim that this node knows; `None` before the first
-    /// Claim and after a Release.
-    pub fn owner(&self) -> Option<&str> {
-        let place = self.facts().owner?;
-        self.nodes.get(usize::from(place)).map(String::as_str)
-    }
-
-    /// Returns the rows of all nodes, by name.
-    pub fn rows(&self) -> Vec<SeenRow> {
-        lock(&self.rows).clone()
-    }
-}
 
 /// Starts the thread `homing-rows`.
 ///
@@ -155,30 +122,11 @@ pub(super) fn start(
     driver: DriverDoor,
     wakes: Receiver<()>,
 ) -> io::Result<()> {
+    let mut rows = Rows { engine, view, directory, driver, has_written_alarm: false };
     let run = move || {
-        let mut written_alarm = false;
         loop {
-            let row = row_of(&view, directory);
-            let put =
-                serde_json::to_vec(&row).map(|bytes| engine.put_row(&node_key(&view.node), bytes.into()));
-            if let Ok(Err(error)) = put {
-                tracing::debug!(event = "cluster.row_not_written", %error, "the row of this node is not written");
-            }
-            let alarm = lock(&view.facts).alarm.clone();
-            if !alarm.is_empty() && !written_alarm {
-                // Only the first alarm counts.
-                written_alarm = engine.swap_row(ALARM, 0, Bytes::from(alarm)).is_ok();
-            }
-            if let Ok(rows) = engine.rows() {
-                let drain = drain_key(&view.node);
-                let is_asked = rows.iter().any(|(key, _)| *key == drain);
-                driver.tell(DriverInput::Rows(view.take(rows)));
-                // The signal is the way on which all parts of the process end in order.
-                if is_asked && engine.remove_row(&drain).is_ok() {
-                    info!(event = "cluster.drained", "this node is asked to leave");
-                    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::TERM);
-                }
-            }
+            rows.write();
+            rows.read();
             // The driver wakes it, and lives as long as the process.
             if let Err(RecvTimeoutError::Disconnected) = wakes.recv_timeout(EVERY) {
                 std::thread::sleep(EVERY);
@@ -186,6 +134,53 @@ pub(super) fn start(
         }
     };
     Builder::new().name("homing-rows".into()).spawn(run).map(drop)
+}
+
+/// See [`start`].
+struct Rows {
+    engine: Arc<dyn Engine>,
+    view: Arc<ClusterView>,
+    directory: u64,
+    driver: DriverDoor,
+    has_written_alarm: bool,
+}
+
+impl Rows {
+    /// Writes the row of this node, and the alarm if there is a new one.
+    fn write(&mut self) {
+        let Rows { engine, view, .. } = self;
+        // Before the row is made, so that the last row says it.
+        let is_leaving = view.is_leaving();
+        let row = row_of(view, self.directory);
+        let put = serde_json::to_vec(&row).map(|bytes| engine.put_row(&node_key(&view.node), bytes.into()));
+        if let Ok(Err(error)) = put {
+            tracing::debug!(event = "cluster.row_not_written", %error, "the row of this node is not written");
+        } else if is_leaving {
+            view.has_left();
+        }
+        let alarm = lock(&view.facts).alarm.clone();
+        if !alarm.is_empty() && !self.has_written_alarm {
+            // Only the first alarm counts.
+            self.has_written_alarm = engine.swap_row(ALARM, 0, Bytes::from(alarm)).is_ok();
+        }
+    }
+
+    /// Reads the rows of all nodes, and the ends of the log.
+    fn read(&self) {
+        let Rows { engine, view, driver, .. } = self;
+        let bounds = engine.bounds();
+        let rows = engine.rows();
+        view.seen().bounds = Some(bounds);
+        let Ok(rows) = rows else { return };
+        let drain = drain_key(&view.node);
+        let is_asked = rows.iter().any(|(key, _)| *key == drain);
+        driver.tell(DriverInput::Rows(view.take(rows)));
+        // The signal is the way on which all parts of the process end in order.
+        if is_asked && engine.remove_row(&drain).is_ok() {
+            info!(event = "cluster.drained", "this node is asked to leave");
+            let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::TERM);
+        }
+    }
 }
 
 /// Returns the word for a role, as rows have it.
@@ -204,7 +199,7 @@ fn row_of(view: &ClusterView, directory: u64) -> NodeRow {
     NodeRow {
         node: view.node.clone(),
         directory,
-        role: role_word(facts.role),
+        role: if view.is_leaving() { LEFT.to_owned() } else { role_word(facts.role) },
         epoch: facts.epoch,
         owner: facts.owner,
         position: facts.position,
@@ -213,15 +208,19 @@ fn row_of(view: &ClusterView, directory: u64) -> NodeRow {
         undecided_ms: millis(now.since(facts.undecided_since)),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         unix_ms: clock::unix_millis(),
+        pages: view.pages(),
+        append_p99_us: view.append_p99().map_or(0, |p99| u64::try_from(p99.as_micros()).unwrap_or(u64::MAX)),
+        shared: view.shared().map(|shared| (*shared).clone()),
     }
 }
 
 impl ClusterView {
     /// Takes the rows of the engine.
-    fn take(&self, rows: Vec<(String, super::engine::Row)>) -> RowsSeen {
+    fn take(&self, rows: Vec<(String, Row)>) -> RowsSeen {
         let now = clock::now();
-        let mut seen = lock(&self.rows);
-        let before = std::mem::take(&mut *seen);
+        let newest = rows.iter().filter_map(|(_, row)| row.stored_ms).max().unwrap_or(0);
+        let mut seen = self.seen();
+        let before = std::mem::take(&mut seen.rows);
         let mut alarm = None;
         for (key, row) in rows {
             if key == ALARM {
@@ -230,13 +229,21 @@ impl ClusterView {
             let Some(node) = key.strip_prefix(NODE) else { continue };
             let Some(found) = read_node(&row.value).filter(|found| found.node == node) else { continue };
             let is_same = |seen: &&SeenRow| seen.row.node == node && seen.revision == row.revision;
-            let changed = before.iter().find(is_same).map_or(now, |seen| seen.changed);
-            seen.push(SeenRow { row: found, revision: row.revision, changed });
+            let of_row = match before.iter().find(is_same) {
+                Some(known) => known.clone(),
+                None => SeenRow::new(found, &row, now, newest),
+            };
+            seen.rows.push(of_row);
         }
-        RowsSeen { reported: seen.iter().map(|seen| seen.row.position).max().unwrap_or(0), alarm }
+        self.note_drift(&mut seen);
+        RowsSeen { reported: seen.rows.iter().map(|seen| seen.row.position).max().unwrap_or(0), alarm }
     }
-}
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Compares all nodes with the owner, or with this node if nobody serves.
+    fn note_drift(&self, seen: &mut SeenRows) {
+        let reference = self.owner().unwrap_or(&self.node);
+        let drift = drift::among(&seen.rows, &self.nodes, reference);
+        drift::log_changes(&seen.drift, &drift, reference);
+        seen.drift = drift;
+    }
 }

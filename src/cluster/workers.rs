@@ -7,8 +7,10 @@
 //! | `homing-ask` | for the ends of the log, and for the frame at one position |
 //! | `homing-follow` | for the next frames |
 
+use super::append_times::AppendTimes;
 use super::engine::{Append, Engine, MAX_FRAME};
 use super::messages::DriverInput;
+use crate::clock;
 use crate::persistence::ownership::{AppendId, AppendReply, Position};
 use bytes::Bytes;
 use std::io;
@@ -52,13 +54,17 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Starts the threads. Their answers go to the driver.
+    /// Starts the threads. Their answers go to the driver, and the times of stored frames to `times`.
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub(super) fn start(engine: &Arc<dyn Engine>, driver: &Sender<DriverInput>) -> io::Result<Workers> {
+    pub(super) fn start(
+        engine: &Arc<dyn Engine>,
+        driver: &Sender<DriverInput>,
+        times: Arc<AppendTimes>,
+    ) -> io::Result<Workers> {
         let (appends, jobs) = channel();
-        spawn("homing-append", engine, driver, jobs, append)?;
+        spawn("homing-append", engine, driver, jobs, move |engine, job| append(engine, job, &times))?;
         let (questions, jobs) = channel();
         spawn("homing-ask", engine, driver, jobs, answer)?;
         let (follows, jobs) = channel();
@@ -90,7 +96,7 @@ fn spawn<J: Send + 'static>(
     engine: &Arc<dyn Engine>,
     driver: &Sender<DriverInput>,
     jobs: Receiver<J>,
-    work: fn(&dyn Engine, J) -> DriverInput,
+    work: impl Fn(&dyn Engine, J) -> DriverInput + Send + 'static,
 ) -> io::Result<()> {
     let (engine, driver) = (Arc::clone(engine), driver.clone());
     let run = move || {
@@ -103,9 +109,15 @@ fn spawn<J: Send + 'static>(
     Builder::new().name(name.into()).spawn(run).map(drop)
 }
 
-fn append(engine: &dyn Engine, AppendJob { id, position, frame }: AppendJob) -> DriverInput {
+fn append(
+    engine: &dyn Engine,
+    AppendJob { id, position, frame }: AppendJob,
+    times: &AppendTimes,
+) -> DriverInput {
+    let begun = clock::nanos();
     let reply = match engine.append(position.0 - 1, &frame) {
         Append::Applied(_) => {
+            times.note(Duration::from_nanos(clock::nanos().saturating_sub(begun)));
             engine.announce(position.0);
             AppendReply::Stored
         }

@@ -39,7 +39,7 @@ impl KeyInForce {
 }
 
 /// The sources of the values in force, and the values that wait for a restart, by key.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct KeySources {
     sources: BTreeMap<&'static str, String>,
     pending: BTreeMap<&'static str, String>,

@@ -7,7 +7,8 @@
 //! [`Config`] is plain data. [`Sources`] reads and checks the operator's input, and returns every
 //! problem at once. A `Config` made in code is not checked. `reload` compares two configurations:
 //! each key says if a change needs a restart, and `listener_changes` decides about each listener.
-//! `in_force` lists the values of a running broker.
+//! `in_force` lists the values of a running broker, and `shared` what the nodes of a cluster have to
+//! have in common.
 
 mod bounds;
 mod bridge;
@@ -30,6 +31,7 @@ pub mod render;
 mod rule;
 mod secrets;
 mod service_url;
+mod shared;
 mod sink;
 mod size;
 mod slo;
@@ -66,6 +68,7 @@ pub use reload::KeyChange;
 pub(crate) use reload::{every_key_changed, every_listener_key_changed};
 pub use rule::is_log_level;
 pub use service_url::ServiceUrl;
+pub use shared::SharedSettings;
 pub use sink::Sink;
 pub use size::{ByteSize, InvalidSize};
 pub use sources::{DEFAULT_FILES, Loaded, Shadowed, Sources};

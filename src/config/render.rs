@@ -3,7 +3,7 @@
 use super::Config;
 use super::keys::SECTIONS;
 use super::rule::{ValueType, grouped};
-use super::table::{Key, Section};
+use super::table::{Key, KeyScope, Section};
 use super::value::written;
 use config::ValueKind;
 use std::fmt::Write;
@@ -59,6 +59,17 @@ effect below:
 | live | the new value holds at once, for existing connections and sessions, too |
 | new connections | the new value holds for connections that begin from now on |
 | restart | the old value holds until the next start |
+
+## In a cluster
+
+Each node of a [cluster](cluster.md) has a configuration of its own. `In a cluster` below a key says what the nodes have to have in
+common. Pages, metrics and the log name the keys and files in which a node differs; nothing is refused.
+
+| in a cluster | meaning |
+|---|---|
+| the same on all nodes | each node may serve, with its own value |
+| the same content | the path may differ, and the file must not |
+| each node's own | not compared |
 
 ## How values are written
 
@@ -126,6 +137,7 @@ fn list(text: &mut String, section: &Section) {
         let _ = writeln!(text, "\n- In the file only: there is no environment variable and no flag");
         let effect = key.effect.title();
         let _ = writeln!(text, "- Effect of a change: {effect}, unless the text says otherwise");
+        let _ = writeln!(text, "- In a cluster: {}", scope(key));
     }
     let _ = write!(text, "\n```toml\n{}```\n", section.example);
 }
@@ -137,6 +149,7 @@ fn described(text: &mut String, key: &Key) {
     let because = if key.why.is_empty() { String::new() } else { format!(". Why: {}", key.why) };
     let _ = writeln!(text, "- Default: `{}`{because}", default(key));
     let _ = writeln!(text, "- Effect of a change: {}", key.effect.title());
+    let _ = writeln!(text, "- In a cluster: {}", scope(key));
     for (name, what) in [("Standard", key.standard), ("Elsewhere", key.elsewhere)] {
         if !what.is_empty() {
             let _ = writeln!(text, "- {name}: {what}");
@@ -147,6 +160,18 @@ fn described(text: &mut String, key: &Key) {
     } else {
         let variable = key.path.to_uppercase().replace('.', "__");
         let _ = writeln!(text, "- Environment: `HOMING_{variable}`");
+    }
+}
+
+/// Returns what a key has to be like on the nodes of a cluster, in words.
+fn scope(key: &Key) -> &'static str {
+    match (key.scope, &key.rule.kind) {
+        (KeyScope::Node, _) => "each node's own",
+        (KeyScope::Cluster, ValueType::Path) => "the same content",
+        (KeyScope::Cluster, ValueType::Tables("listeners", _)) => {
+            "the same listeners by name, each with the same keys but `address`, and files with the same content"
+        }
+        (KeyScope::Cluster, _) => "the same on all nodes",
     }
 }
 

@@ -64,7 +64,7 @@ fn without_query(address: Option<&str>) -> String {
 }
 
 /// Returns a value with its tables. Their keys are in alphabetical order.
-fn in_full(value: &Value) -> String {
+pub(super) fn in_full(value: &Value) -> String {
     match &value.kind {
         ValueKind::Array(items) => format!("[{}]", items.iter().map(in_full).collect::<Vec<_>>().join(", ")),
         ValueKind::Table(fields) => {

@@ -48,6 +48,16 @@ impl ReloadEffect {
     }
 }
 
+/// What a key has to be like on the nodes of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyScope {
+    /// The same on all nodes, because each of them may serve. Of a path it is the content of the
+    /// file that has to be the same.
+    Cluster,
+    /// Each node's own: addresses, folders, threads, the log.
+    Node,
+}
+
 /// One key: its path, values and documents.
 pub(super) struct Key {
     /// Its dotted path, `section.key`; for a list of tables its name alone.
@@ -55,6 +65,7 @@ pub(super) struct Key {
     pub(super) rule: ValueRule,
     /// The effect of a change when the configuration is read again.
     pub(super) effect: ReloadEffect,
+    pub(super) scope: KeyScope,
     /// The lines of its doc comment: its effect, and the behaviour at the bound.
     pub(super) help: &'static [&'static str],
     /// The reason for the default; may be empty.
@@ -96,15 +107,16 @@ pub(super) trait SectionFields {
 ///
 /// A doc comment is the documentation of the Rust field, of the key in `config/homing.toml` and of
 /// the key in `docs/configuration.md`. Below the key come, in this order and if present: the effect
-/// of a `reload` that changes the key (without it, a change needs a restart), the reason for the
-/// default (`why`), the rule of the `standard`, and the key's name `elsewhere`.
+/// of a `reload` that changes the key (without it, a change needs a restart), its `scope` in a cluster
+/// (without it, that of the section, and without that `Cluster`), the reason for the default (`why`),
+/// the rule of the `standard`, and the key's name `elsewhere`.
 macro_rules! section {
     (
         $(#[doc = $about:literal])*
-        [$section:ident] $Section:ident {$(
+        [$section:ident] $Section:ident $(, scope: $scope:ident)? {$(
             $(#[doc = $help:literal])*
             $key:ident: $type:ty = $default:expr, $rule:expr
-                $(, reload: $effect:ident)?
+                $(, reload: $effect:ident)? $(, scope: $own_scope:ident)?
                 $(, why: $why:literal)? $(, standard: $standard:literal)? $(, elsewhere: $elsewhere:literal)?;
         )*}
         $(example: $example:literal;)?
@@ -143,6 +155,10 @@ macro_rules! section {
             }
         }
 
+        /// The scope of the keys that have none of their own. The first item counts.
+        const SCOPE: $crate::config::table::KeyScope =
+            [$($crate::config::table::KeyScope::$scope,)? $crate::config::table::KeyScope::Cluster][0];
+
         /// The section as the file and the documents have it.
         pub(in crate::config) const SECTION: $crate::config::table::Section = $crate::config::table::Section {
             name: stringify!($section),
@@ -153,6 +169,7 @@ macro_rules! section {
                     rule: $rule,
                     // A key without an effect has `Restart`. The first item counts.
                     effect: [$($crate::config::table::ReloadEffect::$effect,)? $crate::config::table::ReloadEffect::Restart][0],
+                    scope: [$($crate::config::table::KeyScope::$own_scope,)? SCOPE][0],
                     help: &[$($help),*],
                     why: concat!("" $(, $why)?),
                     standard: concat!("" $(, $standard)?),
@@ -189,6 +206,7 @@ macro_rules! section {
                 path: stringify!($list),
                 rule: $rule,
                 effect: [$($crate::config::table::ReloadEffect::$effect,)? $crate::config::table::ReloadEffect::Restart][0],
+                scope: $crate::config::table::KeyScope::Cluster,
                 help: &[$($help),*],
                 why: "",
                 standard: "",

@@ -10,7 +10,15 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The checks that only the broker itself can make. `GET /api/v1/doctor` returns their results.
-const OWN_CHECKS: [Check; 4] = [Check::FarSides, Check::Limits, Check::Log, Check::Deadlines];
+const OWN_CHECKS: [Check; 7] = [
+    Check::FarSides,
+    Check::Limits,
+    Check::Log,
+    Check::Deadlines,
+    Check::Cluster,
+    Check::ClusterNodes,
+    Check::ClusterDrift,
+];
 
 pub(super) struct AskedBroker {
     pub(super) answers: bool,
@@ -33,10 +41,18 @@ pub(super) fn ask(socket: Option<&Path>, is_in_use: bool) -> AskedBroker {
         Err(CtlError::NotReachable { .. }) if !is_in_use => {
             silent(Finding::ok(Check::Broker, "none runs here"))
         }
-        Err(error) => silent(Finding::fail(
-            Check::Broker,
-            format!("it has the data directory, and does not answer: {error}"),
-        )),
+        Err(error) => match (error, ctl::checks(&broker)) {
+            // A node of a cluster that stands by has no totals, and makes its checks.
+            (CtlError::Refused(why), Ok(checks)) => {
+                let mut findings = vec![Finding::ok(Check::Broker, why)];
+                findings.extend(own_checks(checks));
+                AskedBroker { answers: true, findings }
+            }
+            (error, _) => silent(Finding::fail(
+                Check::Broker,
+                format!("it has the data directory, and does not answer: {error}"),
+            )),
+        },
     }
 }
 

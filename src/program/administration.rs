@@ -8,6 +8,7 @@ use homing::admin::{AdminError, AdminServer};
 use homing::broker::Broker;
 #[cfg(feature = "otlp")]
 use homing::broker::observer::Observer;
+use homing::broker::standby::StandbyConfig;
 use homing::cluster::row::ClusterView;
 use homing::config::{Admin, Config, Store};
 use homing::doctor;
@@ -74,11 +75,20 @@ impl AdminPart {
         Ok(())
     }
 
-    /// Notes that this process stands by as a node of a cluster.
-    pub(crate) fn joined(&self, view: &Arc<ClusterView>) {
-        if let AdminPart::Started(Some(server)) = self {
-            server.joined(Arc::clone(view));
-        }
+    /// Notes that this process stands by as a node of a cluster, with this configuration. The
+    /// interface checks the configuration at the time of the check, as in [`Self::started`].
+    pub(crate) fn joined(
+        &self,
+        view: &Arc<ClusterView>,
+        config: &Arc<StandbyConfig>,
+        settings: &Settings,
+        store: Store,
+    ) {
+        let AdminPart::Started(Some(server)) = self else { return };
+        let settings = settings.clone();
+        let checks = Arc::new(move || check_own(&settings, &store));
+        server.joined(Arc::clone(view), Arc::clone(config), checks);
+        config.watch(Box::new(server.settings_watcher()));
     }
 
     /// Returns the metrics of now, each time that it is called, for the export by OTLP. Requests to

@@ -6,11 +6,15 @@ use super::output::{REFUSED, complain, say};
 use clap::Subcommand;
 use homing::broker::observer::Observer;
 use homing::broker::owner_door::OwnerDoor;
+use homing::broker::reload::ReloadMode;
+use homing::broker::standby::StandbyConfig;
 use homing::broker::{Broker, Signals};
 use homing::cluster::commands::{self, CommandError};
 use homing::cluster::engine::Engine;
 use homing::cluster::messages::{Cell, NodeEvent};
 use homing::cluster::node::{JoinError, Node, NodeDoor};
+use homing::cluster::row::ClusterView;
+use homing::cluster::sys;
 use homing::config::{Cluster, Config, DurabilityLevel};
 use homing::log::stderr;
 use homing::service;
@@ -27,12 +31,16 @@ use tracing::{error, info, warn};
 const FLUSH: Duration = Duration::from_secs(2);
 /// Time for the last frame of a node that leaves. Without it, another node takes over later.
 const RELEASE: Duration = Duration::from_secs(5);
+/// Time for the last row of a node that leaves. Without it, others take the node for one that serves
+/// or stands by until its row is silent.
+const LAST_ROW: Duration = Duration::from_millis(1_500);
 
 /// A node that owns its cell.
 pub(crate) struct OwnerPart {
     pub(crate) node: NodeDoor,
     cell: Option<Cell>,
     will_grace: Duration,
+    view: Arc<ClusterView>,
     events: Option<UnboundedReceiver<NodeEvent>>,
     /// Says that the lease has ended.
     flush: Option<Receiver<()>>,
@@ -213,30 +221,33 @@ pub(crate) fn join(config: &Config, signals: &mut Signals) -> Result<Node, ExitC
     Ok(node)
 }
 
-/// Stands by until this node owns the cell.
+/// Stands by until this node owns the cell. SIGHUP reads the configuration again.
 ///
 /// # Errors
 /// The exit code, if the process is to end before, after a line that says why.
 pub(crate) fn stand_by(
-    config: &Config,
+    config: &Arc<StandbyConfig>,
     mut node: Node,
     signals: &mut Signals,
 ) -> Result<OwnerPart, ExitCode> {
     let door = node.door();
+    note_config(config, &node.view);
     let mut is_leaving = false;
     loop {
-        match signals.wait(node.events.recv()) {
+        match signals.wait_with(node.events.recv(), || read_again(config)) {
             Ok(Some(NodeEvent::Recover(cell))) if !is_leaving => {
                 return Ok(OwnerPart {
                     node: door,
                     cell: Some(*cell),
-                    will_grace: config.cluster.will_grace,
+                    will_grace: config.config().cluster.will_grace,
+                    view: node.view,
                     events: Some(node.events),
                     flush: None,
                     left: None,
                 });
             }
             Ok(Some(NodeEvent::Left) | None) => {
+                node.view.leave(LAST_ROW);
                 stderr::flush();
                 return Err(ExitCode::SUCCESS);
             }
@@ -253,11 +264,29 @@ pub(crate) fn stand_by(
                 info!(event = "broker.stopping", signal = name, "stopping; a second signal exits at once");
                 is_leaving = true;
                 if node.view.facts().role == homing::persistence::ownership::Role::Alarmed {
+                    node.view.leave(LAST_ROW);
                     return Err(ExitCode::SUCCESS);
                 }
                 door.leave();
             }
         }
+    }
+}
+
+/// Gives the node the configuration that is in force, now and after each reload.
+fn note_config(config: &StandbyConfig, view: &Arc<ClusterView>) {
+    view.note_config(&config.config());
+    let of_reloads = Arc::clone(view);
+    config.watch(Box::new(move |config| of_reloads.note_config(config)));
+}
+
+/// Reads the configuration again on a thread of its own, because a disk may hang. The log has the
+/// result.
+fn read_again(config: &Arc<StandbyConfig>) {
+    let config = Arc::clone(config);
+    let read = move || drop(config.reload_here(ReloadMode::Apply));
+    if let Err(error) = std::thread::Builder::new().name("homing-reload".into()).spawn(read) {
+        warn!(event = "config.reload_refused", %error, "nothing is changed: no thread to read the configuration");
     }
 }
 
@@ -290,7 +319,11 @@ impl OwnerPart {
             error!(event = "cluster.no_thread", %error, "no thread for the node");
             std::process::exit(1);
         }
+        let of_reloads = Arc::clone(&self.view);
+        broker.watch_settings(Box::new(move |config| of_reloads.note_config(config)));
         let observer = broker.observer();
+        let seen = Arc::clone(&self.view);
+        observer.statistics().publish_further(move || sys::figures(&seen));
         self.node.recovered(door, Box::new(move || is_alive(&observer)));
     }
 
@@ -309,6 +342,7 @@ impl OwnerPart {
                 "the engine does not store that this node leaves: another one takes over later"
             );
         }
+        self.view.leave(LAST_ROW);
     }
 }
 

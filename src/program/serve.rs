@@ -12,6 +12,7 @@ use super::export::ExportPart;
 use super::output::{complain, failed, say};
 use super::settings::{Settings, configuration_line, read_configuration};
 use homing::broker::observer::Observer;
+use homing::broker::standby::StandbyConfig;
 use homing::broker::{Broker, OpenListener, Signals};
 use homing::clock;
 use homing::config::{Config, ConfigRefusal, KeySources, ListenerAddress, Loaded, Problem};
@@ -30,7 +31,7 @@ use std::time::Duration;
 const HANGS: Duration = Duration::from_secs(10);
 
 /// Runs the broker until it is stopped.
-pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
+pub(crate) fn serve(mut loaded: Loaded, settings: Settings) -> ExitCode {
     log::start(&loaded.config.log);
     #[cfg(feature = "otlp")]
     let export = match ExportPart::start(&loaded.config.otlp) {
@@ -64,18 +65,28 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
     if let Err(error) = admin.start(&loaded.config, socket.as_deref(), StoreOpened::No) {
         return failed(&error);
     }
+    let mut sources = KeySources::of_start(&loaded);
     let owner = loaded.config.cluster.is_on().then(|| {
         let node = cluster::join(&loaded.config, &mut signals)?;
+        let again = settings.clone();
+        let reader = Arc::new(move || read_again(&again));
+        let config = StandbyConfig::new(loaded.config.clone(), sources.clone(), reader);
+        let config = Arc::new(config);
         // The data directory is there now, so that the interface of a standby answers.
         #[cfg(feature = "admin")]
         match admin.start(&loaded.config, socket.as_deref(), StoreOpened::Yes) {
-            Ok(()) => admin.joined(&node.view),
+            Ok(()) => admin.joined(&node.view, &config, &settings, loaded.config.store.clone()),
             Err(error) => return Err(failed(&error)),
         }
-        cluster::stand_by(&loaded.config, node, &mut signals)
+        cluster::stand_by(&config, node, &mut signals).map(|owner| (owner, config.take()))
     });
     let mut owner = match owner.transpose() {
-        Ok(owner) => owner,
+        Ok(Some((owner, (config, of_config)))) => {
+            // It may have been read again meanwhile.
+            (loaded.config, sources) = (config, of_config);
+            Some(owner)
+        }
+        Ok(None) => None,
         Err(code) => return code,
     };
     let opened = match &mut owner {
@@ -90,7 +101,6 @@ pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
     if let Err(error) = admin.start(&loaded.config, socket.as_deref(), StoreOpened::Yes) {
         return failed(&error);
     }
-    let sources = KeySources::of_start(&loaded);
     #[cfg(feature = "admin")]
     let store_settings = loaded.config.store.clone();
     let started = match (&owner, store) {

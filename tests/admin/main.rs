@@ -3,6 +3,9 @@
 #[path = "../transport/kit.rs"]
 #[expect(dead_code, reason = "other tests use the rest of the kit")]
 mod kit;
+#[path = "../support/memory_engine.rs"]
+#[expect(dead_code, reason = "other tests use the faults of the model")]
+mod memory_engine;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -39,6 +42,7 @@ mod self_checks;
 mod sinks;
 mod slow;
 mod sourced_redelivery;
+mod standby;
 mod stored_messages;
 mod topics;
 mod trace_pages;

@@ -1,6 +1,7 @@
 //! Calls without faults of servers, and the bounds of calls where nobody answers.
 
 use crate::engine_contract::CASES;
+use crate::operators::see_a_cluster;
 use crate::proxy::Passage;
 use crate::servers::{Servers, own_address, spawn};
 use crate::support::{now, until};
@@ -34,7 +35,7 @@ fn the_engine_does_what_an_engine_must_do() {
 }
 
 #[test]
-fn settings_and_their_mistakes_are_named() {
+fn settings_and_their_mistakes_are_named_and_operators_see_a_cluster() {
     let servers = Servers::start();
     let with = |monitor: Option<String>, user: Option<&str>| {
         let user = user.map(|user| (user.to_owned(), "guess".to_owned().into()));
@@ -59,6 +60,8 @@ fn settings_and_their_mistakes_are_named() {
         let error = intruder.engine.bounds().expect_err("a wrong password").to_string();
         error.to_lowercase().contains("authorization violation").then_some(())
     });
+    // On the same servers, which take seconds to start.
+    see_a_cluster(&servers);
 }
 
 #[test]

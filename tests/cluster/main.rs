@@ -9,6 +9,7 @@
 //! | `calls` | the contract, settings, bounds in time, certificates |
 //! | `faults` | faults of servers while a node appends |
 //! | `latency` | measurements |
+//! | `operators` | what operators see of two nodes of Homing |
 //! | `nodes` | three nodes of Homing on the servers, with the clients of `tests/crash` |
 //!
 //! `CLUSTER_ROUNDS=n` repeats each fault, and `CLAIM_ROUNDS=n` makes two nodes claim n times.
@@ -27,6 +28,7 @@ mod link;
 #[path = "../crash/mortal.rs"]
 mod mortal;
 mod nodes;
+mod operators;
 mod proxy;
 #[path = "../crash/publisher.rs"]
 mod publisher;

@@ -11,6 +11,7 @@
 //! A fault lasts until a test ends it, and nothing waits but [`Engine::wait_for_tip`].
 
 use bytes::Bytes;
+use homing::clock;
 use homing::cluster::engine::{
     Append, Bounds, Check, Engine, EngineError, MAX_FRAME, MAX_ROW, Row, SnapshotError, check_key,
 };
@@ -211,7 +212,10 @@ fn check_row(key: &str, value: &Bytes) -> Result<(), EngineError> {
 impl State {
     fn write(&mut self, key: &str, value: Bytes) -> u64 {
         self.revision += 1;
-        self.rows.insert(key.to_owned(), Row { value, revision: self.revision });
+        self.rows.insert(
+            key.to_owned(),
+            Row { value, revision: self.revision, stored_ms: Some(clock::unix_millis()) },
+        );
         self.revision
     }
 }

@@ -27,6 +27,8 @@ pub(crate) use http::{checks, overview};
 pub(crate) use settings::pending_restart;
 
 use super::routes::login::LoginCodeAnswer;
+use crate::cluster::report::ClusterReport;
+use crate::escape;
 use actions::ActionCommand;
 use clap::{Args, Subcommand};
 use dead_letters::DeadLettersCommand;
@@ -124,7 +126,7 @@ pub fn run(arguments: &CtlArguments, broker: &BrokerEndpoint) -> Result<String, 
     let print = if arguments.json { Print::Json } else { Print::Text };
     let get = |path: &str| request(broker, "GET", path);
     Ok(match &arguments.command {
-        CtlCommand::Status => print.answer(overview(broker)?, status::totals)?,
+        CtlCommand::Status => return status(broker, print),
         CtlCommand::Listeners => print.answer(get("/api/v1/listeners")?, listings::listeners_table)?,
         CtlCommand::Clients(flags) => return clients(broker, flags, print),
         CtlCommand::Client { id } => print.answer(get(&client_path(id, ""))?, client::client_text)?,
@@ -149,6 +151,23 @@ pub fn run(arguments: &CtlArguments, broker: &BrokerEndpoint) -> Result<String, 
         CtlCommand::Actions(command) => return actions::run(command, broker, print),
         CtlCommand::Topics(command) => return topics::run(command, broker, print),
         CtlCommand::Settings(command) => return settings::run(command, broker, print),
+    })
+}
+
+/// Returns the totals of a broker, or the cluster if the node stands by: then it has no totals.
+fn status(broker: &BrokerEndpoint, print: Print) -> Result<String, CtlError> {
+    let refused = match overview(broker) {
+        Ok(totals) => return print.answer(totals, status::totals),
+        Err(CtlError::Refused(why)) => why,
+        Err(error) => return Err(error),
+    };
+    let cluster = request(broker, "GET", "/api/v1/cluster")?;
+    if cluster["cluster"].is_null() {
+        return Err(CtlError::Refused(refused));
+    }
+    print.answer(cluster, |report: ClusterReport| {
+        let text = format!("{refused}\n\n{report}");
+        text.lines().map(escape::visible).collect::<Vec<_>>().join("\n")
     })
 }
 

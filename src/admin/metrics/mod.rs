@@ -67,6 +67,17 @@ pub fn collect(observer: &Observer, requests: &RequestCounts, cluster: Option<&C
     text
 }
 
+/// Returns the metrics of a node of a cluster that stands by: those of the process, of the cluster and
+/// of the interface. It has no others.
+pub fn collect_of_standby(requests: &RequestCounts, cluster: &ClusterView) -> MetricsText {
+    let mut text = MetricsText::default();
+    build(&mut text);
+    cluster::write(&mut text, cluster);
+    requests.write(&mut text);
+    process::write(&mut text);
+    text
+}
+
 fn build(text: &mut MetricsText) {
     text.family(Gauge, "build_info", "Always 1; the label has the version.")
         .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1_u8);

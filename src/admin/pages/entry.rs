@@ -1,5 +1,6 @@
 //! The rules by which a request belongs to a login.
 
+use super::frame::is_of_owner;
 use super::page::NoPage;
 use crate::admin::access::{Caller, Scope};
 use crate::admin::browser_login::{self, is_of_own_page, login_of_cookie};
@@ -55,6 +56,16 @@ impl Visit {
         Ok(Visit { request: request.clone(), state, login })
     }
 
+    /// Returns the visit of a request for a page that this node has. Errors: the request has no valid
+    /// login, or only the node that serves has the page.
+    fn served(request: &HttpRequest) -> Result<Visit, NoPage> {
+        let visit = Visit::of(request)?;
+        match visit.state.serving_node().filter(|_| is_of_owner(request.path())) {
+            Some(serving) => Err(Failed::Standby(serving).into()),
+            None => Ok(visit),
+        }
+    }
+
     /// Reads the query string. Errors: a parameter is unknown, or its value cannot be read.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, Failed> {
         parse_query(self.request.query_string())
@@ -66,7 +77,7 @@ impl FromRequest for Visit {
     type Future = Ready<Result<Visit, NoPage>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(Visit::of(request))
+        ready(Visit::served(request))
     }
 }
 
@@ -80,7 +91,7 @@ impl<T: DeserializeOwned + 'static> FromRequest for SubmittedForm<T> {
         let (form, request) = (Form::<SentForm<T>>::from_request(request, body), request.clone());
         Box::pin(async move {
             let SentForm { csrf, note, fields } = form.await?.into_inner();
-            let visit = Visit::of(&request)?;
+            let visit = Visit::served(&request)?;
             if !is_of_own_page(&request, &visit.login, &csrf) {
                 return Err(NoPage::ForeignForm.into());
             }

@@ -10,6 +10,7 @@ use crate::admin::cookies::theme_cookie_of;
 use crate::admin::logins::LoggedIn;
 use crate::admin::queries::stuck::stuck_clients;
 use crate::admin::readiness::BrokerReadiness;
+use crate::admin::serving_node::ServingNode;
 use crate::admin::state::State;
 use crate::broker::observer::Observer;
 use crate::clock;
@@ -19,9 +20,10 @@ use actix_web::HttpRequest;
 use actix_web::http::Method;
 
 /// The places of the navigation, each with the scope that it needs.
-const PLACES: [(&str, &str, Scope); 14] = [
+const PLACES: [(&str, &str, Scope); 15] = [
     ("/", "Overview", Scope::Viewer),
     ("/clients", "Clients", Scope::Viewer),
+    (CLUSTER, "Cluster", Scope::Viewer),
     ("/bridges", "Bridges", Scope::Viewer),
     ("/sinks", "Sinks", Scope::Viewer),
     ("/topics", "Topics", Scope::Viewer),
@@ -35,6 +37,16 @@ const PLACES: [(&str, &str, Scope); 14] = [
     ("/audit", "Audit", Scope::Admin),
     ("/api/v1/docs", "API", Scope::Viewer),
 ];
+
+/// The place that only a node of a cluster has.
+const CLUSTER: &str = "/cluster";
+
+/// Returns true if only the node that serves has the page at this path. A node that stands by names
+/// that node there.
+pub(super) fn is_of_owner(path: &str) -> bool {
+    let first = path.split('/').nth(1).unwrap_or_default();
+    !["cluster", "settings", "checks", "audit", "login", "logout", "theme", "assets", "api"].contains(&first)
+}
 
 /// Returns true if a path is for programs.
 pub(crate) fn is_for_programs(path: &str) -> bool {
@@ -56,7 +68,7 @@ fn pace_of(request: &HttpRequest) -> u32 {
         return 0;
     }
     match request.path().split('/').nth(1) {
-        Some("" | "clients" | "bridges" | "sinks" | "traces" | "redelivery" | "deadlines") => SOON,
+        Some("" | "clients" | "cluster" | "bridges" | "sinks" | "traces" | "redelivery" | "deadlines") => SOON,
         _ => LATER,
     }
 }
@@ -76,6 +88,10 @@ pub(super) struct PageFrame {
     pub(super) here: String,
     /// The path of the place that the page belongs to.
     pub(super) place: &'static str,
+    /// True on a node of a cluster.
+    pub(super) is_node: bool,
+    /// True on a node that stands by.
+    pub(super) stands_by: bool,
     /// The time of day of the page, in UTC.
     pub(super) as_of: String,
     /// Seconds until the page is made again; 0 for never.
@@ -157,6 +173,8 @@ impl PageFrame {
             theme,
             here: String::new(),
             place: "",
+            is_node: false,
+            stands_by: false,
             as_of,
             pace: 0,
             status: None,
@@ -172,13 +190,7 @@ impl PageFrame {
             // The overview has its own list of all problems.
             Some(observer) if place == "/" => Status { problem: None, ..Status::of(state, observer).await },
             Some(observer) => Status::of(state, observer).await,
-            None => Status {
-                is_ready: false,
-                readiness: "Starting",
-                figures: Vec::new(),
-                problem: Some(WorstProblem { text: "Clients cannot connect yet.".to_owned(), link: None }),
-                kinds: Vec::new(),
-            },
+            None => Status::without_broker(state),
         };
         let (theme, pace) = (theme_of(request), pace_of(request));
         let answer = visit.taken(&here);
@@ -186,6 +198,8 @@ impl PageFrame {
             login: Some(login.into()),
             here,
             place,
+            is_node: state.cluster().is_some(),
+            stands_by: state.serving_node().is_some(),
             pace,
             status: Some(status),
             answer,
@@ -218,7 +232,10 @@ impl PageFrame {
 
     /// Returns the path and name of each place that the login may see.
     pub(super) fn places(&self) -> Vec<(&'static str, &'static str)> {
+        let is_there =
+            |path: &str| (path != CLUSTER || self.is_node) && !(self.stands_by && is_of_owner(path));
         let seen = PLACES.into_iter().filter(|(_, _, needed)| *needed <= self.scope());
+        let seen = seen.filter(|(path, ..)| is_there(path));
         seen.map(|(path, name, _)| (path, name)).collect()
     }
 
@@ -241,6 +258,20 @@ pub(super) fn theme_of(request: &HttpRequest) -> Theme {
 }
 
 impl Status {
+    /// Returns the state of a process without a broker: it starts, or stands by.
+    fn without_broker(state: &State) -> Status {
+        let problem = match state.serving_node() {
+            Some(ServingNode { owner: Some(owner), pages }) => {
+                WorstProblem { text: format!("The node {owner} serves."), link: pages.map(|url| url + "/") }
+            }
+            Some(_) => WorstProblem { text: "Nobody serves.".to_owned(), link: Some(CLUSTER.to_owned()) },
+            None => WorstProblem { text: "Clients cannot connect yet.".to_owned(), link: None },
+        };
+        let readiness = BrokerReadiness::of(state, clock::now());
+        let (figures, kinds) = (Vec::new(), Vec::new());
+        Status { is_ready: false, readiness: readiness.title(), figures, problem: Some(problem), kinds }
+    }
+
     /// Returns the state of the broker now.
     pub(super) async fn of(state: &State, observer: &Observer) -> Status {
         let (all, stuck) = (problems(state, observer).await, stuck_clients(state).await);

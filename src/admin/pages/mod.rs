@@ -18,6 +18,7 @@ mod charts;
 pub(super) mod client_facts;
 mod client_list;
 mod clients;
+mod cluster;
 mod confirm;
 pub(super) mod docs;
 pub(super) mod entry;
@@ -59,6 +60,7 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         .route("/clients/{id}/message", web::post().to(clients::on_message))
         .route("/bridges", web::get().to(far_sides::bridges_page))
         .route("/sinks", web::get().to(far_sides::sinks_page))
+        .route("/cluster", web::get().to(cluster::page))
         .route("/dead-letters", web::get().to(letters::list))
         .route("/dead-letters", web::post().to(many_letters::act))
         .route("/dead-letters/{id}", web::get().to(letters::one))

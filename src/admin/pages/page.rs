@@ -1,12 +1,13 @@
 //! Pages of the HTTP interface, and the error page.
 
 use super::entry::Visit;
-use super::frame::{PageFrame, Theme};
+use super::frame::{PageFrame, Theme, is_of_owner};
 use crate::admin::cookies::see;
 use crate::admin::failed::Failed;
 use crate::admin::problem::problem_answer;
 use crate::admin::problem_kind::ProblemKind;
 use crate::admin::segment::segment;
+use crate::admin::serving_node::ServingNode;
 use actix_web::dev::ServiceResponse;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
@@ -50,14 +51,23 @@ impl ResponseError for NoPage {
         match self {
             NoPage::NoLogin(to) if to.is_empty() => see("/login"),
             NoPage::NoLogin(to) => see(&format!("/login?to={}", segment(to))),
-            _ => error_page(PageFrame::plain(Theme::System), self.status_code(), self.to_string()),
+            _ => error_page(PageFrame::plain(Theme::System), self.status_code(), self.to_string(), None),
         }
     }
 }
 
-fn error_page(frame: PageFrame, status: StatusCode, detail: String) -> HttpResponse {
-    let title = status.canonical_reason().unwrap_or("Error");
-    let mut answer = render(&ErrorPage { frame, title, detail });
+/// Returns the page of an error. `serving` is the node that serves in place of this one.
+fn error_page(
+    frame: PageFrame,
+    status: StatusCode,
+    detail: String,
+    serving: Option<ServingNode>,
+) -> HttpResponse {
+    let is_of_owner = serving.is_some();
+    let title =
+        if is_of_owner { "This node stands by" } else { status.canonical_reason().unwrap_or("Error") };
+    let owner = serving.and_then(|ServingNode { owner, pages }| owner.zip(pages));
+    let mut answer = render(&ErrorPage { frame, title, detail, is_of_owner, owner });
     *answer.status_mut() = status;
     answer
 }
@@ -71,7 +81,9 @@ pub(crate) async fn framed(response: ServiceResponse) -> ServiceResponse {
     let Some(found) = found.map(ToString::to_string) else { return response };
     let Ok(visit) = Visit::of(&request) else { return response };
     let frame = PageFrame::of_error(&visit).await;
-    response.into_response(error_page(frame, status, found))
+    let is_of_owner = status == StatusCode::SERVICE_UNAVAILABLE && is_of_owner(request.path());
+    let serving = visit.state.serving_node().filter(|_| is_of_owner);
+    response.into_response(error_page(frame, status, found, serving))
 }
 
 /// Answers for a path that leads nowhere.
@@ -88,6 +100,10 @@ struct ErrorPage {
     frame: PageFrame,
     title: &'static str,
     detail: String,
+    /// Only the node that serves has the page.
+    is_of_owner: bool,
+    /// The name of that node, and the URL of its pages.
+    owner: Option<(String, String)>,
 }
 
 /// A page, or its error page.

@@ -4,7 +4,7 @@ use super::entry::{SubmittedForm, Visit};
 use super::frame::PageFrame;
 use super::page::{NoPage, PageResult, render};
 use super::prose::{Prose, prose};
-use crate::admin::commands::{ReloadEnd, reload};
+use crate::admin::commands::{ReloadEnd, configuration, reload};
 use crate::admin::failed::Failed;
 use crate::broker::reload::ReloadMode;
 use crate::config::{KeyChange, KeyInForce, help_of};
@@ -127,7 +127,7 @@ async fn settings(
     filter: SettingsFilter,
     report: Option<ReloadReport>,
 ) -> Result<HttpResponse, NoPage> {
-    let mut settings = visit.state.running()?.configuration().await.map_err(|_| Failed::Busy)?;
+    let mut settings = configuration(&visit.state).await?;
     let pending = settings.iter().filter(|setting| setting.pending.is_some()).count();
     settings.retain(|setting| {
         setting.key.contains(filter.key.trim()) && (filter.show == SettingsShown::All || setting.is_changed())

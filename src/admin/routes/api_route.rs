@@ -48,6 +48,8 @@ pub(super) struct ApiRoute {
     pub(super) route: Box<dyn Fn() -> Route + Send + Sync>,
     pub(super) summary: &'static str,
     pub(super) takes: Taken,
+    /// True if a node that stands by answers, too. Otherwise it names the owner.
+    pub(super) on_standby: bool,
     /// The schema of the body of a request.
     pub(super) body: Option<BodySchema>,
     /// True if a reader of events can go on behind the last one, by the header `Last-Event-ID`.
@@ -188,6 +190,7 @@ where
         route,
         summary: "",
         takes,
+        on_standby: false,
         body,
         is_resumed,
         answers,
@@ -223,6 +226,11 @@ impl ApiRoute {
     /// Describes the effect of a request in one line.
     pub(super) fn says(self, summary: &'static str) -> ApiRoute {
         ApiRoute { summary, ..self }
+    }
+
+    /// Says that a node of a cluster that stands by answers, too.
+    pub(super) fn on_standby(self) -> ApiRoute {
+        ApiRoute { on_standby: true, ..self }
     }
 
     /// Adds an answer.

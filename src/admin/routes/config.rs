@@ -37,7 +37,7 @@ pub(crate) struct ConfigParameters {
 
 /// Returns the keys of the configuration with the values in force. No value is a secret.
 pub(crate) async fn values(asked: Query<ConfigParameters>, state: State) -> JsonAnswer<ConfigAnswer> {
-    let mut keys = state.running()?.configuration().await.map_err(|_| Failed::Busy)?;
+    let mut keys = commands::configuration(&state).await?;
     keys.retain(|key| asked.changed != Some(true) || key.is_changed());
     Ok(Json(ConfigAnswer { keys }))
 }

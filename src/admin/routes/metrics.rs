@@ -2,7 +2,8 @@
 
 use crate::admin::access::Scope;
 use crate::admin::failed::Failed;
-use crate::admin::metrics::{collect, text::CONTENT_TYPE};
+use crate::admin::metrics::text::CONTENT_TYPE;
+use crate::admin::metrics::{collect, collect_of_standby};
 use crate::admin::request::caller;
 use crate::admin::state::AdminState;
 use crate::broker::connection::is_loopback;
@@ -15,7 +16,12 @@ pub(crate) async fn metrics(request: HttpRequest, state: Data<AdminState>) -> Re
     if !is_local(&request) {
         caller(&request, Scope::Viewer)?;
     }
-    let body = collect(state.running()?, &state.requests, state.cluster()).into_text();
+    let text = match (state.observer(), state.cluster()) {
+        (Some(observer), cluster) => collect(observer, &state.requests, cluster),
+        (None, Some(cluster)) => collect_of_standby(&state.requests, cluster),
+        (None, None) => return Err(Failed::Starting),
+    };
+    let body = text.into_text();
     Ok(HttpResponse::Ok().content_type(CONTENT_TYPE).body(body))
 }
 

@@ -39,11 +39,13 @@ pub(super) mod users;
 pub(super) mod whereabouts;
 
 use super::access::Scope;
+use super::failed::Failed;
 use super::pages::entry::PageReader;
 use super::pages::live;
 use super::problem::problem_answer;
 use super::problem_kind::ProblemKind;
 use super::request::caller;
+use super::state::State;
 use super::trace_commands::TraceWish;
 use actix_web::body::BoxBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
@@ -78,28 +80,28 @@ fn body<T: Serialize + ToSchema>() -> Content {
 /// and elsewhere that of a viewer. `tests/admin/api.rs` tries each row with too small a scope.
 static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
     vec![
-        get("/healthz", EVERYBODY, health::healthz).says("Answers as long as the process answers.").gives(
+        get("/healthz", EVERYBODY, health::healthz).on_standby().says("Answers as long as the process answers.").gives(
             200,
             "`ok`",
             Text("text/plain"),
         ),
-        get("/readyz", EVERYBODY, health::readyz)
+        get("/readyz", EVERYBODY, health::readyz).on_standby()
             .says(
                 "Says if clients can connect, if the threads that they need work, and if the \
             store has room and commits.",
             )
             .gives(200, "They can.", body::<health::ReadinessAnswer>())
             .gives(503, "They cannot; the reasons say why.", body::<health::ReadinessAnswer>()),
-        get("/metrics", EVERYBODY, metrics::metrics)
+        get("/metrics", EVERYBODY, metrics::metrics).on_standby()
             .says("All figures in Prometheus' text format. From this machine, no token is needed.")
             .gives(200, "Text format 0.0.4.", Text("text/plain"))
             .refuses(&[401, 503]),
-        get("/api/v1/doctor", VIEWER, doctor::doctor)
+        get("/api/v1/doctor", VIEWER, doctor::doctor).on_standby()
             .says("The checks of `homing doctor` that make sense within the running broker."),
         get("/api/v1/overview", VIEWER, overview::overview).says("Totals of the broker."),
-        get("/api/v1/config", VIEWER, config::values)
+        get("/api/v1/config", VIEWER, config::values).on_standby()
             .says("The keys of the configuration with the values in force."),
-        post("/api/v1/config/reload", ADMIN, config::reload)
+        post("/api/v1/config/reload", ADMIN, config::reload).on_standby()
             .says("Reads the configuration and its files again: all of it, or nothing.")
             .gives(200, "The changes.", body::<config::ReloadAnswer>())
             .gives(
@@ -108,11 +110,11 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
                 body::<config::UnderWay>(),
             )
             .refuses(&[422]),
-        get("/api/v1/log/level", VIEWER, log_level::level).says("The level of the log."),
-        put("/api/v1/log/level", ADMIN, log_level::set)
+        get("/api/v1/log/level", VIEWER, log_level::level).on_standby().says("The level of the log."),
+        put("/api/v1/log/level", ADMIN, log_level::set).on_standby()
             .says("Sets the level of the log.")
             .body::<log_level::LogLevelOrder>(),
-        post("/api/v1/login", EVERYBODY, login::log_in)
+        post("/api/v1/login", EVERYBODY, login::log_in).on_standby()
             .says(
                 "Begins a login of a browser, with the name and the password of a user of \
             `homing admin-user`.",
@@ -126,11 +128,11 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
             )
             .body::<login::PasswordLogin>()
             .refuses(&[401, 429, 503]),
-        post("/api/v1/login/code", VIEWER, login::code).says(
+        post("/api/v1/login/code", VIEWER, login::code).on_standby().says(
             "A one-time code that begins a login of the pages within a minute, with the \
             scope of the caller.",
         ),
-        post("/api/v1/logout", VIEWER, login::log_out)
+        post("/api/v1/logout", VIEWER, login::log_out).on_standby()
             .says("Ends the login that the request belongs to. A token stays valid."),
         get("/api/v1/expiry", VIEWER, expiry::expiry)
             .says("The deadlines by the time in which they are due."),
@@ -156,21 +158,21 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
             .gives(200, "Events of the streams that were asked for.", Text("text/event-stream"))
             .resumes()
             .refuses(&[429]),
-        get("/api/v1/openapi.json", READER, openapi::document).says("This document.").gives(
+        get("/api/v1/openapi.json", READER, openapi::document).on_standby().says("This document.").gives(
             200,
             "OpenAPI 3.1.",
             Document,
         ),
-        get("/api/v1/docs", READER, openapi::page).says("This document as a page for people.").gives(
+        get("/api/v1/docs", READER, openapi::page).on_standby().says("This document as a page for people.").gives(
             200,
             "A page.",
             Text("text/html"),
         ),
-        get("/api/problems/{slug}", READER, problems::one)
+        get("/api/problems/{slug}", READER, problems::one).on_standby()
             .says("The meaning of an error, whose `type` is this path.")
             .gives(200, "The meaning, and what to do.", Text("text/plain")),
-        get("/api/v1/me", VIEWER, me::me).says("The caller: its name, its scope, and the end of its token."),
-        get("/api/v1/version", VIEWER, mosquitto::version)
+        get("/api/v1/me", VIEWER, me::me).on_standby().says("The caller: its name, its scope, and the end of its token."),
+        get("/api/v1/version", VIEWER, mosquitto::version).on_standby()
             .says("The version of the broker, as mosquitto 2.1 answers it.")
             .gives(200, "The version.", Text("text/plain")),
         get("/api/v1/listeners", VIEWER, mosquitto::listeners)
@@ -185,8 +187,8 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
             .says("Has a bridge connect now, whatever its `connect` says."),
         post("/api/v1/bridges/{name}/disconnect", OPERATOR, bridges::disconnect)
             .says("Disconnects a bridge, until it is told to connect. Its session stays."),
-        get("/api/v1/cluster", VIEWER, cluster::cluster)
-            .says("The cluster as this node sees it: who serves, and the row of each node."),
+        get("/api/v1/cluster", VIEWER, cluster::cluster).on_standby()
+            .says("The cluster as this node sees it: who serves, how far each node is, and where nodes differ."),
         get("/api/v1/sinks", VIEWER, sinks::list)
             .says("The HTTP services that get messages: state, last error and messages of each."),
         get("/api/v1/clients", VIEWER, clients::list)
@@ -305,7 +307,7 @@ static ROUTES: LazyLock<Vec<ApiRoute>> = LazyLock::new(|| {
         delete("/api/v1/tokens/{name}", ADMIN, tokens::remove)
             .says("Removes a token or a user of this interface.")
             .refuses(&[409, 422]),
-        get("/api/v1/audit", ADMIN, audit::audit).says("The last actions of operators, the newest first."),
+        get("/api/v1/audit", ADMIN, audit::audit).on_standby().says("The last actions of operators, the newest first."),
         delete("/api/v1/connections", OPERATOR, actions::disconnect_many).says(
             "Disconnects the clients of a user, a listener or a prefix. Their sessions \
             stay.",
@@ -344,14 +346,15 @@ pub fn api_paths() -> impl Iterator<Item = (&'static str, &'static str, Option<S
 
 /// Returns the route of a row. Its handler runs for those whom the row admits.
 fn admitted(row: &ApiRoute) -> Route {
-    let who = row.who;
-    let check = move |request: ServiceRequest, next: Next<BoxBody>| admit(who, request, next);
+    let (who, on_standby) = (row.who, row.on_standby);
+    let check = move |request: ServiceRequest, next: Next<BoxBody>| admit((who, on_standby), request, next);
     (row.route)().wrap(from_fn(check))
 }
 
-/// Refuses a request of somebody else. Keeps who asks for the handler.
+/// Refuses a request of somebody else, and on a node that stands by each one that only the owner can
+/// answer. Keeps who asks for the handler.
 async fn admit(
-    who: RouteAdmission,
+    (who, on_standby): (RouteAdmission, bool),
     request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse, Error> {
@@ -364,6 +367,11 @@ async fn admit(
             PageReader::of(request.request()).map(|reader| drop(request.extensions_mut().insert(reader)))
         }
     };
+    let serving = || request.app_data::<State>().and_then(|state| state.serving_node());
+    let known = known.and_then(|()| match serving().filter(|_| !on_standby) {
+        Some(serving) => Err(Failed::Standby(serving)),
+        None => Ok(()),
+    });
     match known {
         Ok(()) => next.call(request).await,
         Err(failed) => Ok(request.error_response(failed)),

@@ -34,6 +34,19 @@ impl DecoySecret {
         }
     }
 
+    /// Keeps a secret of 32 bytes in a data directory, in place of another one.
+    ///
+    /// # Errors
+    /// The file cannot be written, or the secret has another length.
+    pub fn keep(directory: &Path, secret: &[u8]) -> io::Result<()> {
+        DecoySecret::read(secret)?;
+        let new = Replacement::begin(&directory.join(FILE)).map_err(io::Error::other)?;
+        if new.content() == Some(secret) {
+            return Ok(());
+        }
+        new.commit(secret).map_err(io::Error::other)
+    }
+
     /// Returns the secret for a password file of a listener's own, which depends on its path. With
     /// one secret for all files, an unknown name would have one salt in all of them. A user of two
     /// files has two.

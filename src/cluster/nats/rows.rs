@@ -34,7 +34,8 @@ fn entry(nats: &Nats, key: &str) -> Result<Option<Entry>, EngineError> {
     let Some(found) = wire::find(nats, &nats.names.rows, &body).map_err(explain)? else { return Ok(None) };
     let is_deleted = found.headers().map_err(explain)?.windows(13).any(|header| header == b"KV-Operation:");
     let value = found.content().map_err(explain)?;
-    Ok(Some(Entry { row: Row { value, revision: found.seq }, is_deleted }))
+    let row = Row { value, revision: found.seq, stored_ms: found.stored_ms() };
+    Ok(Some(Entry { row, is_deleted }))
 }
 
 pub(super) fn all(nats: &Nats) -> Result<Vec<(String, Row)>, EngineError> {

@@ -17,6 +17,7 @@ use super::Nats;
 use super::link::{Answerer, REQUEST};
 use crate::clock;
 use crate::cluster::engine::EngineError;
+use crate::time::millis;
 use async_nats::client::{Request, RequestError, RequestErrorKind};
 use async_nats::{Client, HeaderMap, Message, StatusCode};
 use base64::Engine as _;
@@ -27,7 +28,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 use tokio::time::{sleep, timeout};
 
 /// Bound of a read of many messages.
@@ -195,12 +196,20 @@ pub(super) struct FoundMessage {
     hdrs: String,
     #[serde(default)]
     data: String,
+    #[serde(default)]
+    time: String,
 }
 
 impl FoundMessage {
     /// Returns the content.
     pub(super) fn content(&self) -> Result<Bytes, Failure> {
         decode(&self.data)
+    }
+
+    /// Returns the time at which the leader stored it, in milliseconds since 1970.
+    pub(super) fn stored_ms(&self) -> Option<u64> {
+        let time = humantime::parse_rfc3339(&self.time).ok()?.duration_since(UNIX_EPOCH).ok()?;
+        Some(millis(time))
     }
 
     /// Returns the headers, as they are sent.

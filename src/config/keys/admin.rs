@@ -21,7 +21,7 @@ const ADMIN_PORT: u16 = 11_883;
 section! {
     /// The HTTP interface for operators and their tools: /healthz and /readyz for probes, /metrics
     /// for Prometheus.
-    [admin] Admin {
+    [admin] Admin, scope: Node {
         /// Addresses of the HTTP interface, each IP:PORT. If the default address is taken, the
         /// broker warns and runs without the interface; an address that is set here must be free.
         addresses: Vec<SocketAddr> = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ADMIN_PORT)],
@@ -50,7 +50,8 @@ section! {
         /// answered over TCP.
         credentials: String = String::new(),
             ValueType::Path.or("off", "no file"),
-            reload: Live;
+            reload: Live,
+            scope: Cluster;
         /// Names by which browsers and tools reach the interface over TCP, such as
         /// "broker.example.com", without a port. Loopback and the addresses of the interface need
         /// no entry. A request with another Host is refused, so that no foreign web page can speak

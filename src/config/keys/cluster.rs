@@ -27,6 +27,7 @@ section! {
         /// The name of this node, one of `nodes`.
         node: String = String::new(),
             ValueType::Checked(is_name, "1 to 32 letters of ASCII, digits, - and _").or("unset", "needed with a name"),
+            scope: Node,
             elsewhere: "EMQX `node.name`, NATS `server_name`";
         /// The names of all nodes, the same list on all of them. The order is the rank: of two nodes
         /// that could serve, the earlier one does.
@@ -36,26 +37,33 @@ section! {
         /// The servers of NATS, `nats://HOST:PORT` or `tls://HOST:PORT`. The first that answers is
         /// used. A user and a password in an address are refused.
         nats: Vec<String> = Vec::new(),
-            ValueType::Checked(are_servers, "a list of nats://HOST:PORT and tls://HOST:PORT, without user and password").only();
+            ValueType::Checked(are_servers, "a list of nats://HOST:PORT and tls://HOST:PORT, without user and password").only(),
+            scope: Node;
         /// The user of the nodes at NATS.
         nats_user: String = String::new(),
-            ValueType::Checked(value::is_label, "a text of 1 to 256 characters").or("none", "no user and password");
+            ValueType::Checked(value::is_label, "a text of 1 to 256 characters").or("none", "no user and password"),
+            scope: Node;
         /// The file with the password of this user. Its first line counts.
         nats_password_file: String = String::new(),
-            ValueType::Path.or("none", "no user and password");
+            ValueType::Path.or("none", "no user and password"),
+            scope: Node;
         /// The authorities that sign the certificates of the servers, in PEM.
         nats_ca: String = String::new(),
-            ValueType::Path.or("system", "the authorities that the system trusts");
+            ValueType::Path.or("system", "the authorities that the system trusts"),
+            scope: Node;
         /// The certificate with which this node proves who it is to the servers, in PEM.
         nats_certificate: String = String::new(),
-            ValueType::Path.or("none", "no certificate");
+            ValueType::Path.or("none", "no certificate"),
+            scope: Node;
         /// The key of the certificate, in PEM.
         nats_key: String = String::new(),
-            ValueType::Path.or("none", "no certificate");
+            ValueType::Path.or("none", "no certificate"),
+            scope: Node;
         /// The HTTP monitor of one of the servers. With it, a start checks that the servers sync each
         /// write (`sync_interval: always`). Without it, each start warns that this is not known.
         monitor: String = String::new(),
-            ValueType::Checked(is_monitor, "the address of a monitor of NATS, such as \"http://10.0.0.11:8222\"").or("off", "the setting of the servers is not checked");
+            ValueType::Checked(is_monitor, "the address of a monitor of NATS, such as \"http://10.0.0.11:8222\"").or("off", "the setting of the servers is not checked"),
+            scope: Node;
         /// The largest size of the log in NATS, on each of its servers. `homing cluster init` sets it.
         log_size: ByteSize = ByteSize::mib(8 << 10),
             ValueType::Size(64 << 20, ONE_TIB).only(),

@@ -7,7 +7,7 @@ use crate::named_enum::Named;
 
 section! {
     /// The log on standard error.
-    [log] Log {
+    [log] Log, scope: Node {
         /// The least severe lines that are written, or directives for single modules. Redeliveries
         /// are at debug.
         level: String = "info".to_owned(),

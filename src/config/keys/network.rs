@@ -17,12 +17,14 @@ section! {
         listen: Vec<SocketAddr> = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), MQTT_PORT)],
             ValueType::Addresses.only(),
             reload: Live,
+            scope: Node,
             why: "Nothing is encrypted by default, so the default is this machine alone.",
             elsewhere: "mosquitto `listener`, EMQX `listeners.tcp.default.bind`, FlashMQ `listen`";
         /// A file that holds the addresses while the broker runs, one on a line. Scripts read it
         /// where a port is 0. `homing health` asks the first address in it.
         addresses_file: String = String::new(),
             ValueType::Path.or("off", "no file"),
+            scope: Node,
             why: "A broker with fixed ports does not need it.";
         /// Connections that the kernel holds for each listener until the broker accepts them. The
         /// kernel caps the number at net.core.somaxconn and does not answer further connections;

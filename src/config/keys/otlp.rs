@@ -14,7 +14,7 @@ section! {
     /// The export of metrics, log lines and message traces by OTLP over HTTP with protobuf. OTLP is
     /// the protocol of OpenTelemetry. It needs a build with the cargo feature `otlp`. docs/otlp.md
     /// has the details.
-    [otlp] Otlp {
+    [otlp] Otlp, scope: Node {
         /// The address of a collector. Metrics go to its path `/v1/metrics`, log lines to
         /// `/v1/logs`, and traces to `/v1/traces`. A collector that is away, slow or hangs delays
         /// nothing: what finds no room is dropped, the oldest first, and counted.

@@ -5,7 +5,7 @@ use crate::config::table::section;
 
 section! {
     /// The threads of the process.
-    [runtime] Runtime {
+    [runtime] Runtime, scope: Node {
         /// Threads that carry connections and sessions. A session lives on one thread.
         threads: usize = 0,
             ValueType::Integer(1, 64).or("auto", "one thread for each core that this process may use"),

@@ -26,6 +26,7 @@ section! {
                 "auto",
                 "the first of systemd's STATE_DIRECTORY if there is one, else homing-data in the working directory"
             ),
+            scope: Node,
             why: "It fits a service of systemd as well as a first try.",
             elsewhere: "mosquitto `persistence_location`, EMQX `node.data_dir`, FlashMQ `storage_dir`, NATS `store_dir`";
         /// The promise of an acknowledgement, for a session that outlives its connection. "commit":
@@ -80,6 +81,7 @@ section! {
         /// copied, the data directory has a second one.
         ship_to: String = String::new(),
             ValueType::Path.or("off", "no copy"),
+            scope: Node,
             elsewhere: "Litestream `replicas`";
         /// The longest time between two looks for changes to copy. From 1 MiB of changes on there
         /// are up to four in this time. `homing store replay --follow` looks four times.
