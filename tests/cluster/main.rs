@@ -10,7 +10,10 @@
 //! | `faults` | faults of servers while a node appends |
 //! | `latency` | measurements |
 //! | `operators` | what operators see of two nodes of Homing |
-//! | `nodes` | three nodes of Homing on the servers, with the clients of `tests/crash` |
+//! | `plant` | three nodes of Homing on the servers |
+//! | `nodes` | faults of nodes and servers under the clients of `tests/crash` |
+//! | `stream` | numbered messages at a steady rate, which are checked as they come |
+//! | `soak` | the same faults for hours |
 //!
 //! `CLUSTER_ROUNDS=n` repeats each fault, and `CLAIM_ROUNDS=n` makes two nodes claim n times.
 
@@ -29,12 +32,15 @@ mod link;
 mod mortal;
 mod nodes;
 mod operators;
+mod plant;
 mod proxy;
 #[path = "../crash/publisher.rs"]
 mod publisher;
 #[path = "../crash/retained.rs"]
 mod retained;
 mod servers;
+mod soak;
+mod stream;
 #[path = "../crash/subscriber/mod.rs"]
 mod subscriber;
 #[path = "../support/mod.rs"]

@@ -100,6 +100,17 @@ impl Servers {
         servers
     }
 
+    /// Returns the process of a server, if it runs.
+    pub fn id(&self, number: usize) -> Option<u32> {
+        let processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        processes[number].as_ref().map(Child::id)
+    }
+
+    /// Returns the directory of the log of a server.
+    pub fn store(&self, number: usize) -> PathBuf {
+        self.file(number, "")
+    }
+
     fn file(&self, number: usize, name: &str) -> PathBuf {
         self.directory.path().join(format!("n{number}{name}"))
     }

@@ -1,0 +1,177 @@
+//! Three nodes of Homing, as processes, on three servers.
+
+use crate::proxy::{Passage, Proxy};
+use crate::servers::{PASSWORD, Servers, own_address};
+use crate::support::now;
+use crate::support::process::Process;
+use rustix::process::Signal;
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+use tempfile::TempDir;
+
+pub const NODES: [&str; 3] = ["a", "b", "c"];
+/// Time in which a node serves again after any fault, on a busy machine. 6 to 12 s on an idle one.
+const SERVES: Duration = Duration::from_secs(90);
+/// Time in which a node serves that stood by.
+const OTHERS: Duration = Duration::from_secs(20);
+
+pub struct NodeProcess {
+    pub process: Option<Process>,
+    pub address: SocketAddr,
+    /// The ways to the servers.
+    pub doors: Vec<Proxy>,
+    pub directory: PathBuf,
+    configuration: PathBuf,
+}
+
+/// The servers, and three nodes of one cluster.
+pub struct Plant {
+    pub servers: Servers,
+    pub nodes: Vec<NodeProcess>,
+    _directory: TempDir,
+}
+
+/// Returns the program of the nodes: the one that was built with the tests, or `CLUSTER_PROGRAM`.
+fn program() -> PathBuf {
+    std::env::var_os("CLUSTER_PROGRAM").map_or_else(|| env!("CARGO_BIN_EXE_homing").into(), PathBuf::from)
+}
+
+impl Plant {
+    /// Starts the servers and makes the cluster. The nodes do not run yet.
+    pub fn start(level: &str, log_size: &str) -> Plant {
+        let servers = Servers::start();
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+        let password = directory.path().join("password");
+        fs::write(&password, PASSWORD).expect("a file");
+        let nodes = NODES.map(|name| {
+            let doors = servers.doors();
+            let urls: Vec<String> = doors.iter().map(|door| format!("\"nats://{}\"", door.address)).collect();
+            let address = SocketAddr::from((own_address(), 1883));
+            let data = directory.path().join(name);
+            let configuration = directory.path().join(format!("{name}.toml"));
+            let text = format!(
+                "[network]\nlisten = [\"{address}\"]\n[log]\nlevel = \"{level}\"\n[runtime]\nthreads = 2\n\
+                 [admin]\naddresses = \"off\"\n\
+                 [store]\npath = {data:?}\nqueue_messages = 1000000\nqueue_bytes = \"1 GiB\"\n\
+                 [cluster]\nname = \"plant\"\nnode = \"{name}\"\nnodes = [\"a\", \"b\", \"c\"]\n\
+                 nats = [{}]\nnats_user = \"homing\"\nnats_password_file = {password:?}\nlog_size = \"{log_size}\"\n",
+                urls.join(", ")
+            );
+            fs::write(&configuration, text).expect("a file");
+            NodeProcess { process: None, address, doors, directory: data, configuration }
+        });
+        let plant = Plant { servers, nodes: nodes.into(), _directory: directory };
+        let said = plant.ask(&["init"]);
+        assert!(said.contains("is made"), "{said}");
+        plant
+    }
+
+    /// Returns what `homing cluster` prints.
+    pub fn ask(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(program());
+        command.arg("cluster").args(arguments).arg("--config").arg(&self.nodes[0].configuration);
+        let output = command.output().expect("it runs");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+
+    /// Starts a node. It ends with the thread that called this.
+    pub fn begin(&mut self, node: usize) {
+        let NodeProcess { process, configuration, .. } = &mut self.nodes[node];
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]).arg(program()).arg("serve").arg("--config").arg(configuration);
+        *process = Some(Process::spawn(&mut command));
+    }
+
+    /// Starts what does not run.
+    pub fn begin_all(&mut self) {
+        for node in 0..NODES.len() {
+            let process = &mut self.nodes[node].process;
+            if process.as_mut().is_none_or(Process::has_ended) {
+                *process = None;
+                self.begin(node);
+            }
+        }
+    }
+
+    /// Returns the node that serves now: only this one listens.
+    pub fn serving(&self) -> Option<usize> {
+        let listens = |node: &NodeProcess| {
+            TcpStream::connect_timeout(&node.address, Duration::from_millis(200)).is_ok()
+        };
+        self.nodes.iter().position(listens)
+    }
+
+    /// Waits for the node that serves.
+    pub fn owner(&mut self) -> usize {
+        let begun = now();
+        loop {
+            if let Some(owner) = self.serving() {
+                return owner;
+            }
+            assert!(begun.elapsed() < SERVES, "nobody serves: {}", self.ask(&["status"]));
+            // The service manager starts a node again that has ended. Here only if no other serves, so
+            // that others do.
+            if begun.elapsed() > OTHERS {
+                self.begin_all();
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    pub fn kill(&mut self, node: usize) {
+        if let Some(mut process) = self.nodes[node].process.take() {
+            process.kill();
+        }
+    }
+
+    /// Ends a node in order.
+    pub fn drain(&mut self, node: usize) {
+        let mut process = self.nodes[node].process.take().expect("it runs");
+        process.signal(Signal::TERM);
+        let (code, said) = process.end();
+        assert_eq!(code, Some(0), "{said:#?}");
+    }
+
+    /// Stops the owner until another node serves. Then it finds that, and ends.
+    pub fn stop_owner(&mut self, owner: usize) {
+        let process = self.nodes[owner].process.take().expect("it runs");
+        process.signal(Signal::STOP);
+        self.await_other(owner);
+        process.signal(Signal::CONT);
+        ends_lost(process);
+    }
+
+    /// Cuts the owner off from the servers until another node serves. Then it finds that, and ends.
+    pub fn cut_off_owner(&mut self, owner: usize) {
+        self.nodes[owner].doors.iter().for_each(|door| door.set(Passage::Hole));
+        self.await_other(owner);
+        self.nodes[owner].doors.iter().for_each(|door| door.set(Passage::Open));
+        ends_lost(self.nodes[owner].process.take().expect("it runs"));
+    }
+
+    /// Returns the server that leads the log.
+    pub fn leader(&self) -> usize {
+        self.servers.leader(&self.servers.node("plant"))
+    }
+
+    /// Waits until another node than this one serves.
+    fn await_other(&self, owner: usize) {
+        let begun = now();
+        let others: Vec<SocketAddr> =
+            (0..NODES.len()).filter(|node| *node != owner).map(|node| self.nodes[node].address).collect();
+        while !others.iter().any(|address| TcpStream::connect(address).is_ok()) {
+            assert!(begun.elapsed() < SERVES, "no other node serves");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// A node that finds another owner ends so that the service manager starts it again.
+fn ends_lost(mut process: Process) {
+    let (code, said) = process.end();
+    assert_eq!(code, Some(75), "{said:#?}");
+}
