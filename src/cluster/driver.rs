@@ -432,11 +432,12 @@ impl Driver {
     }
 
     /// Returns the moment of a frame that the driver makes. Until the broker runs, time counts from
-    /// the last frame: sessions that were connected expire from there on.
+    /// the last frame: sessions that were connected expire from there on. The clocks are those of this
+    /// node: those of the owner before may be days apart, and what they say would count as passed.
     fn moment(&self) -> Heartbeat {
         match self.time {
             Some(time) => Heartbeat::at(Moment::now(), time),
-            None => self.tail.mark().moment,
+            None => self.follower.as_ref().map_or_else(|| self.tail.mark(), Follower::mark).moment,
         }
     }
 

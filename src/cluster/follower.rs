@@ -30,6 +30,8 @@ pub(super) struct Follower {
     /// The time of the first frame that the database does not have; [`Instant::NEVER`] for none.
     since: Instant,
     has_changes: bool,
+    /// The moment of the last frame by the clocks of this node; `None` if its database never had one.
+    clocks: Option<Heartbeat>,
 }
 
 /// A frame that continues the log.
@@ -46,7 +48,8 @@ pub(super) struct Next {
 /// When a frame came.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arrival {
-    /// It is older than the node's look at the log. Its own clocks say when it was made.
+    /// It is older than the node's look at the log. The node's clocks when it had an earlier frame, and
+    /// the file time since then, say when it was made.
     Late,
     /// The node had all frames before it when it came, so it was made now. The node's own clocks say
     /// when: those of another machine may be days apart.
@@ -59,11 +62,12 @@ impl Follower {
     /// # Errors
     /// The database cannot be read.
     pub(super) fn new(database: Sqlite) -> Result<Follower, StoreError> {
+        let clocks = database.heartbeat()?;
         let catch_up = CatchUp::new(database)?;
-        Ok(Follower { catch_up, pieces: Vec::new(), since: Instant::NEVER, has_changes: false })
+        Ok(Follower { catch_up, pieces: Vec::new(), since: Instant::NEVER, has_changes: false, clocks })
     }
 
-    /// Returns the mark of the last frame that was folded.
+    /// Returns the mark of the last frame that was folded. Its moment is by the clocks of this node.
     pub(super) fn mark(&self) -> Mark {
         self.catch_up.mark()
     }
@@ -114,11 +118,13 @@ impl Follower {
             // A beat between two pieces: the database must not be at a position behind the first.
             return Ok(());
         }
-        if let Arrival::Now(moment) = arrival {
-            let file_millis = head.moment.file_millis;
-            head.moment = Heartbeat { file_millis, unix_millis: moment.unix_millis, boot: moment.boot };
-            frame.head = head;
-        }
+        let file_millis = head.moment.file_millis;
+        head.moment = match arrival {
+            Arrival::Now(Moment { unix_millis, boot, .. }) => Heartbeat { file_millis, unix_millis, boot },
+            Arrival::Late => self.clocks.map_or(head.moment, |clocks| clocks.moved_to(file_millis)),
+        };
+        self.clocks = Some(head.moment);
+        frame.head = head;
         self.has_changes |= !frame.operations.is_empty() || !frame.retained.is_empty();
         self.since = self.since.min(now);
         self.catch_up.owner_is(tail.mark().owner);

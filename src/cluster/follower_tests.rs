@@ -198,3 +198,25 @@ fn a_frame_that_came_just_now_has_the_clocks_of_this_node() {
     assert_eq!((heartbeat.unix_millis, heartbeat.boot), (42, boot));
     assert_eq!(heartbeat.file_millis, 1_700_000_000_010, "the time of the file is that of the log");
 }
+
+#[test]
+fn a_late_frame_counts_on_by_the_clocks_of_this_node() {
+    let [data] = directories();
+    let mut owner = Owner::new();
+    owner.group(10, 1 << 20);
+    let mut node = Node::start(data.path());
+    let boot = Some(Boot { id: 1, millis: 500 });
+    let now = Moment { monotonic: Instant::ZERO, unix_millis: 42, boot };
+    node.follow(&owner.frames, Arrival::Now(now)).expect("the log continues");
+    drop(node.follower.finish().expect("applied"));
+    // The process starts again, and the log has gone on. Then the node claims.
+    owner.group(2_010, 1 << 20);
+    let mut node = Node::start(data.path());
+    node.follow(&owner.frames, Arrival::Late).expect("the log continues");
+    let claim = node.tail.make_sign(claim(2), node.follower.mark().moment);
+    node.tail.advance_made(&claim);
+    let (database, _) = node.follower.end_with(&node.tail, &claim).expect("applied");
+    let heartbeat = database.heartbeat().expect("read").expect("one");
+    assert_eq!((heartbeat.unix_millis, heartbeat.boot), (2_042, Some(Boot { id: 1, millis: 2_500 })));
+    assert_eq!(heartbeat.file_millis, 1_700_000_002_010);
+}

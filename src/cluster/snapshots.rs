@@ -55,6 +55,8 @@ pub(super) enum SnapshotFailure {
     File(#[from] io::Error),
     #[error("the snapshot of position {0} is of another log, or of another position")]
     Foreign(u64),
+    #[error("the snapshot of position {position} is no database: {error}")]
+    Unreadable { position: u64, error: StoreError },
     #[error("the log begins at {first}, and the newest snapshot is that of {position}")]
     Gap { first: u64, position: u64 },
 }
@@ -181,9 +183,9 @@ fn read(value: &[u8]) -> Pointer {
     serde_json::from_slice(value).unwrap_or_default()
 }
 
-/// Puts the newest snapshot in place of a database that is behind the log's beginning. Does nothing
-/// if the database has everything before the first frame of the log. `new_id` is the directory's
-/// identifier if it has none.
+/// Puts a snapshot in place of a database that is behind the log's beginning: the newest, or the one
+/// before it if the newest is damaged. Does nothing if the database has everything before the first
+/// frame of the log. `new_id` is the directory's identifier if it has none.
 ///
 /// # Errors
 /// There is no snapshot that fits, or it cannot be stored. The database is as before.
@@ -204,39 +206,135 @@ pub(super) fn catch_up(
     if own + 1 >= first {
         return Ok(());
     }
-    let position = engine.row(SNAPSHOT)?.map_or(0, |row| read(&row.value).position);
-    if position + 1 < first {
-        return Err(SnapshotFailure::Gap { first, position });
-    }
-    info!(
-        event = "cluster.fetches",
-        position, own, first, "the log begins behind this node's database: fetching a snapshot"
-    );
+    let pointer = engine.row(SNAPSHOT)?.map_or(Pointer::default(), |row| read(&row.value));
     let path = data.join("fetched.db");
-    files::delete(&path)?;
-    let mut file = files::create_new(&path)?;
-    engine.get_snapshot(position, &mut file)?;
+    let mut failure = SnapshotFailure::Gap { first, position: pointer.position };
+    for position in [pointer.position, pointer.before].into_iter().filter(|position| position + 1 >= first) {
+        info!(
+            event = "cluster.fetches",
+            position, own, first, "the log begins behind this node's database: fetching a snapshot"
+        );
+        match fetch(engine, &path, log, position) {
+            Ok(()) => {
+                // Before the database has its name: two directories with one identifier would be one owner.
+                adopt(&path, if id == 0 { new_id } else { id })?;
+                return put_in_place(&path, &database);
+            }
+            // Another snapshot does not help against an engine that is away or a disk without room.
+            Err(error @ (SnapshotFailure::Engine(_) | SnapshotFailure::File(_))) => return Err(error),
+            Err(error) => {
+                warn!(event = "cluster.snapshot_unusable", position, %error, "a snapshot in the engine cannot be used: the one before it is tried");
+                failure = error;
+            }
+        }
+    }
+    Err(failure)
+}
+
+/// Fetches a snapshot into a new file, and checks that it is a database of this position.
+fn fetch(engine: &dyn Engine, path: &Path, log: u64, position: u64) -> Result<(), SnapshotFailure> {
+    files::delete(path)?;
+    let mut file = files::create_new(path)?;
+    match engine.get_snapshot(position, &mut file) {
+        Err(SnapshotError::Engine(error)) => return Err(error.into()),
+        Err(SnapshotError::File(error)) => return Err(error.into()),
+        fetched => fetched?,
+    }
     file.sync_all()?;
-    let (applied, mark) = mark_of(&path)?;
+    let unreadable = |error: StoreError| SnapshotFailure::Unreadable { position, error };
+    let (applied, mark) = mark_of(path).map_err(unreadable)?;
     if applied.id != Some(log) || mark.position != position {
-        let _ = fs::remove_file(&path);
         return Err(SnapshotFailure::Foreign(position));
     }
-    // Before the database has its name: two directories with one identifier would be one owner.
-    adopt(&path, if id == 0 { new_id } else { id })?;
+    Ok(())
+}
+
+/// Gives a fetched database its name.
+fn put_in_place(path: &Path, database: &Path) -> Result<(), SnapshotFailure> {
     for suffix in ["-wal", "-shm"] {
         files::delete(&PathBuf::from(format!("{}{suffix}", database.display())))?;
     }
-    fs::rename(&path, &database)?;
-    files::sync(data)?;
+    fs::rename(path, database)?;
+    if let Some(data) = database.parent() {
+        files::sync(data)?;
+    }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::follower::{Arrival, Follower};
+    use super::super::memory_engine::MemoryCluster;
+    use super::super::tail::Tail;
     use super::*;
+    use crate::config::DurabilityLevel;
+    use crate::persistence::ownership::Claim;
+    use crate::store::frame::cluster::FrameKind;
+    use crate::store::sqlite::{Mark, Sqlite, SqliteOptions};
+    use crate::store::wall::Heartbeat;
 
     const MIB: u64 = 1 << 20;
+    const LOG: u64 = 77;
+
+    /// Appends frames, and makes the database that has them.
+    fn follow(engine: &dyn Engine, data: &Path, frames: u64) {
+        let options = SqliteOptions { durability: DurabilityLevel::Os, size_limit: None };
+        let mut database = Sqlite::open(data, options).expect("a database");
+        database.set_log_id(LOG).expect("written");
+        database.join_cluster(1).expect("written");
+        let mut follower = Follower::new(database).expect("a follower");
+        let mut tail = Tail::new(LOG, 0, Mark::default());
+        for position in 1..=frames {
+            let claim = Claim { node: 0, directory: 5, boot: 6, epoch: 1, lease: Duration::from_secs(4) };
+            let kind = if position == 1 { FrameKind::Claim(claim) } else { FrameKind::Beat };
+            let made = tail.make_sign(kind, Heartbeat::default());
+            let _ = engine.append(position - 1, &made.bytes);
+            let read = follower.read(&tail, position, &made.bytes).expect("the log continues");
+            follower.take(&mut tail, read, &made.bytes, Arrival::Late, Instant::ZERO).expect("taken");
+        }
+        drop(follower.finish().expect("applied"));
+    }
+
+    #[test]
+    fn a_node_with_nothing_joins_past_a_damaged_snapshot() {
+        let [first, second, joins] = [(); 3].map(|()| tempfile::tempdir().expect("a directory"));
+        let engine = MemoryCluster::initialized().node(0);
+        follow(&engine, first.path(), 3);
+        follow(&engine, second.path(), 5);
+        let stored = |data: &Path, position| {
+            let mut database = File::open(database_in(data)).expect("a file");
+            engine.put_snapshot(position, &mut database).expect("stored");
+        };
+        stored(first.path(), 3);
+        let pointer = serde_json::to_vec(&Pointer { position: 5, before: 3 }).expect("text");
+        engine.put_row(SNAPSHOT, pointer.into()).expect("written");
+        engine.purge(2).expect("purged");
+        // Content that is no database, and the database of another position.
+        let damages: [&dyn Fn(); 2] =
+            [&|| engine.put_snapshot(5, &mut &b"no database"[..]).expect("stored"), &|| {
+                stored(first.path(), 5)
+            }];
+        for damage in damages {
+            damage();
+            catch_up(&engine, joins.path(), LOG, 9).expect("the snapshot before");
+            assert_eq!(mark_of(&database_in(joins.path())).expect("a database").1.position, 3);
+            fs::remove_file(database_in(joins.path())).expect("gone");
+        }
+        stored(second.path(), 5);
+        catch_up(&engine, joins.path(), LOG, 9).expect("the newest");
+        assert_eq!(mark_of(&database_in(joins.path())).expect("a database").1.position, 5);
+        assert_eq!(directory_of(&database_in(joins.path())).expect("a database"), 9);
+        fs::remove_file(database_in(joins.path())).expect("gone");
+
+        // Where both cannot be used, the node waits.
+        engine.put_snapshot(3, &mut &b"no database"[..]).expect("stored");
+        engine.put_snapshot(5, &mut &b"no database"[..]).expect("stored");
+        let failure = catch_up(&engine, joins.path(), LOG, 9).expect_err("no snapshot");
+        assert!(matches!(failure, SnapshotFailure::Unreadable { position: 3, .. }), "{failure}");
+        engine.purge(4).expect("purged");
+        let failure = catch_up(&engine, joins.path(), LOG, 9).expect_err("no snapshot that fits");
+        assert!(matches!(failure, SnapshotFailure::Unreadable { position: 5, .. }), "{failure}");
+    }
 
     fn bounds(first: u64, last: u64, bytes: u64, capacity: u64) -> Bounds {
         Bounds { first, last, bytes, capacity, leader: None }

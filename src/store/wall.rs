@@ -121,6 +121,18 @@ impl Heartbeat {
     pub fn at(now: Moment, time: FileTime) -> Heartbeat {
         Heartbeat { file_millis: time.reads(now.monotonic), unix_millis: now.unix_millis, boot: now.boot }
     }
+
+    /// Returns the moment of a later file time by the same clocks. File time runs as they do, so this
+    /// needs no look at them.
+    pub fn moved_to(self, file_millis: u64) -> Heartbeat {
+        let ahead = file_millis.saturating_sub(self.file_millis);
+        let later = |boot: Boot| Boot { millis: boot.millis.saturating_add(ahead), ..boot };
+        Heartbeat {
+            file_millis,
+            unix_millis: self.unix_millis.saturating_add(ahead),
+            boot: self.boot.map(later),
+        }
+    }
 }
 
 /// The result of opening a store: the mapping of times, and the time that the broker was down.

@@ -12,6 +12,8 @@
 //! | `operators` | what operators see of two nodes of Homing |
 //! | `plant` | three nodes of Homing on the servers |
 //! | `nodes` | faults of nodes and servers under the clients of `tests/crash` |
+//! | `cut_off` | what clients of a cut-off owner see |
+//! | `haproxy` | HAProxy in front of the nodes |
 //! | `stream` | numbered messages at a steady rate, which are checked as they come |
 //! | `soak` | the same faults for hours |
 //!
@@ -20,9 +22,11 @@
 mod calls;
 #[path = "../crash/clients.rs"]
 mod clients;
+mod cut_off;
 #[path = "../support/engine_contract.rs"]
 mod engine_contract;
 mod faults;
+mod haproxy;
 #[path = "../crash/judge.rs"]
 mod judge;
 mod latency;

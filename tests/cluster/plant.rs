@@ -1,21 +1,26 @@
 //! Three nodes of Homing, as processes, on three servers.
 
+use crate::cut_off::{CutOff, watch_cut_off};
 use crate::proxy::{Passage, Proxy};
 use crate::servers::{PASSWORD, Servers, own_address};
-use crate::support::now;
 use crate::support::process::Process;
+use crate::support::{now, shim};
 use rustix::process::Signal;
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub const NODES: [&str; 3] = ["a", "b", "c"];
 /// Time in which a node serves again after any fault, on a busy machine. 6 to 12 s on an idle one.
 const SERVES: Duration = Duration::from_secs(90);
+/// A week, by which the wall clocks of neighbours differ.
+const WEEK: i64 = 7 * 24 * 3600;
+/// Frames by which a node that has caught up may be behind: its row is up to 2 s old.
+const NEAR: u64 = 1_000;
 /// Time in which a node serves that stood by.
 const OTHERS: Duration = Duration::from_secs(20);
 
@@ -32,6 +37,10 @@ pub struct NodeProcess {
 pub struct Plant {
     pub servers: Servers,
     pub nodes: Vec<NodeProcess>,
+    /// When a node was last ended, stopped or cut off.
+    struck: Instant,
+    /// When another one was seen to serve after that.
+    served: Option<Instant>,
     _directory: TempDir,
 }
 
@@ -64,7 +73,8 @@ impl Plant {
             fs::write(&configuration, text).expect("a file");
             NodeProcess { process: None, address, doors, directory: data, configuration }
         });
-        let plant = Plant { servers, nodes: nodes.into(), _directory: directory };
+        let plant =
+            Plant { servers, nodes: nodes.into(), struck: now(), served: None, _directory: directory };
         let said = plant.ask(&["init"]);
         assert!(said.contains("is made"), "{said}");
         plant
@@ -79,10 +89,15 @@ impl Plant {
     }
 
     /// Starts a node. It ends with the thread that called this.
+    ///
+    /// Each node has another boot and another wall clock, as nodes on machines of their own have.
     pub fn begin(&mut self, node: usize) {
         let NodeProcess { process, configuration, .. } = &mut self.nodes[node];
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(program()).arg("serve").arg("--config").arg(configuration);
+        command.env("LD_PRELOAD", shim::shim("cluster"));
+        command.env("CLUSTER_BOOT", format!("0000000{node}-0000-4000-8000-000000000000"));
+        command.env("CLUSTER_CLOCK", (WEEK * (node as i64 - 1)).to_string());
         *process = Some(Process::spawn(&mut command));
     }
 
@@ -110,6 +125,7 @@ impl Plant {
         let begun = now();
         loop {
             if let Some(owner) = self.serving() {
+                self.served.get_or_insert_with(now);
                 return owner;
             }
             assert!(begun.elapsed() < SERVES, "nobody serves: {}", self.ask(&["status"]));
@@ -123,13 +139,24 @@ impl Plant {
     }
 
     pub fn kill(&mut self, node: usize) {
+        self.strike();
         if let Some(mut process) = self.nodes[node].process.take() {
             process.kill();
         }
     }
 
+    fn strike(&mut self) {
+        (self.struck, self.served) = (now(), None);
+    }
+
+    /// Returns the time from the last strike until a node served. It serves now.
+    pub fn gap(&self) -> Duration {
+        self.served.unwrap_or_else(now) - self.struck
+    }
+
     /// Ends a node in order.
     pub fn drain(&mut self, node: usize) {
+        self.strike();
         let mut process = self.nodes[node].process.take().expect("it runs");
         process.signal(Signal::TERM);
         let (code, said) = process.end();
@@ -138,19 +165,63 @@ impl Plant {
 
     /// Stops the owner until another node serves. Then it finds that, and ends.
     pub fn stop_owner(&mut self, owner: usize) {
+        self.strike();
         let process = self.nodes[owner].process.take().expect("it runs");
         process.signal(Signal::STOP);
-        self.await_other(owner);
+        self.served = Some(self.await_other(owner));
         process.signal(Signal::CONT);
         ends_lost(process);
     }
 
-    /// Cuts the owner off from the servers until another node serves. Then it finds that, and ends.
-    pub fn cut_off_owner(&mut self, owner: usize) {
-        self.nodes[owner].doors.iter().for_each(|door| door.set(Passage::Hole));
-        self.await_other(owner);
+    /// Cuts the owner off from the servers until its clients are disconnected, and another node serves.
+    /// Then it finds that, and ends.
+    pub fn cut_off_owner(&mut self, owner: usize) -> CutOff {
+        self.strike();
+        let NodeProcess { doors, address, .. } = &self.nodes[owner];
+        let cut = || doors.iter().for_each(|door| door.set(Passage::Hole));
+        let (seen, served) = thread::scope(|scope| {
+            let watch = scope.spawn(|| watch_cut_off(*address, cut));
+            let served = self.await_other(owner);
+            (watch.join().expect("what clients see"), served)
+        });
+        self.served = Some(served);
         self.nodes[owner].doors.iter().for_each(|door| door.set(Passage::Open));
         ends_lost(self.nodes[owner].process.take().expect("it runs"));
+        seen
+    }
+
+    /// Ends a standby in order, starts it again, and waits until it has caught up.
+    pub fn restart(&mut self, standby: usize) {
+        self.drain(standby);
+        self.begin(standby);
+        self.await_caught_up(standby);
+    }
+
+    /// Takes everything from a standby and starts it again. Waits until it has caught up.
+    pub fn start_from_nothing(&mut self, standby: usize) {
+        self.kill(standby);
+        fs::remove_dir_all(&self.nodes[standby].directory).expect("its data");
+        self.begin(standby);
+        self.await_caught_up(standby);
+    }
+
+    /// Waits until a node follows, and is not far behind the log.
+    fn await_caught_up(&mut self, node: usize) {
+        // A row of the process before may still be there.
+        let process = self.nodes[node].process.as_mut().expect("it runs");
+        process.line("event=cluster.joined").expect("it joins");
+        let begun = now();
+        loop {
+            let status = self.ask(&["status"]);
+            let row = status.lines().find(|line| line.starts_with(NODES[node])).unwrap_or_default();
+            let words: Vec<&str> = row.split_whitespace().collect();
+            let is_near = |lag: &&str| lag.parse().is_ok_and(|lag: u64| lag < NEAR);
+            if words.get(1) == Some(&"following") && words.get(4).is_some_and(is_near) {
+                return;
+            }
+            assert!(begun.elapsed() < SERVES, "{} does not catch up: {status}", NODES[node]);
+            thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Returns the server that leads the log.
@@ -158,8 +229,8 @@ impl Plant {
         self.servers.leader(&self.servers.node("plant"))
     }
 
-    /// Waits until another node than this one serves.
-    fn await_other(&self, owner: usize) {
+    /// Waits until another node than this one serves. Returns when it does.
+    fn await_other(&self, owner: usize) -> Instant {
         let begun = now();
         let others: Vec<SocketAddr> =
             (0..NODES.len()).filter(|node| *node != owner).map(|node| self.nodes[node].address).collect();
@@ -167,6 +238,7 @@ impl Plant {
             assert!(begun.elapsed() < SERVES, "no other node serves");
             thread::sleep(Duration::from_millis(50));
         }
+        now()
     }
 }
 

@@ -147,7 +147,7 @@ impl Soak {
             }
             Fault::Drain => plant.drain(owner),
             Fault::Stop => plant.stop_owner(owner),
-            Fault::CutOff => plant.cut_off_owner(owner),
+            Fault::CutOff => println!("{:?}", plant.cut_off_owner(owner)),
         }
         thread::sleep(RESTART);
         // After a kill the owner would claim its cell again at once; every other time another does.
