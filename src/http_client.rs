@@ -26,7 +26,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpStream, lookup_host};
-use tokio::time::Instant as TokioInstant;
 use tokio_rustls::TlsConnector;
 
 /// The largest header of an answer in bytes. hyper reads in steps of at least 8 KiB.
@@ -176,7 +175,7 @@ impl HttpTarget {
         body: Bytes,
         (head_patience, body_patience): (Duration, Duration),
     ) -> Result<HttpStatus, RequestError> {
-        let end = TokioInstant::now() + head_patience;
+        let end = clock::now() + head_patience;
         let (mut response, sender) = self.send(method, headers, body, Some(end)).await?;
         let (status, headers) = (response.status().as_u16(), std::mem::take(response.headers_mut()));
         let body = tokio::time::timeout(body_patience, self.read(response, sender)).await;
@@ -190,7 +189,7 @@ impl HttpTarget {
         method: &Method,
         headers: &HeaderMap,
         body: Bytes,
-        end: Option<TokioInstant>,
+        end: Option<Instant>,
     ) -> Result<(Response<Incoming>, Sender), RequestError> {
         let request = || self.request(method, headers, body.clone());
         while let Some(mut sender) = self.take_idle() {
@@ -257,7 +256,7 @@ impl HttpTarget {
         None
     }
 
-    async fn connect(&self, end: Option<TokioInstant>) -> Result<Sender, RequestError> {
+    async fn connect(&self, end: Option<Instant>) -> Result<Sender, RequestError> {
         let place = (&*self.url.host, self.url.port);
         let resolved = async { lookup_host(place).await.map_err(RequestError::Resolve) };
         let addresses: Vec<_> = by(end, RequestError::LateName, resolved).await?.collect();
@@ -283,12 +282,12 @@ impl fmt::Display for HttpTarget {
 
 /// Waits for a step of a request until `end` at most, if there is one; `late` is the error then.
 async fn by<T>(
-    end: Option<TokioInstant>,
+    end: Option<Instant>,
     late: RequestError,
     step: impl Future<Output = Result<T, RequestError>>,
 ) -> Result<T, RequestError> {
     match end {
-        Some(end) => tokio::time::timeout_at(end, step).await.unwrap_or(Err(late)),
+        Some(end) => tokio::time::timeout(end.since(clock::now()), step).await.unwrap_or(Err(late)),
         None => step.await,
     }
 }

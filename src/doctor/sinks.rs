@@ -50,11 +50,11 @@ fn of_options(place: &str, answer: &ServiceAnswer) -> Finding {
     let status = answer.status;
     match status {
         status if Verdict::speaks_of_credentials(status) => {
-            Finding::warn(Check::Sink, format!("{place}: {} to OPTIONS", answer.complaint()))
+            Finding::warn(Check::Sink, format!("{place}: asked by OPTIONS, {}", answer.complaint()))
                 .advise("A service may answer so to OPTIONS alone: --post-to-sinks asks it as the sink does")
         }
-        300..=399 => Finding::warn(Check::Sink, format!("{place}: {}", answer.complaint())),
-        500..=599 => Finding::warn(Check::Sink, format!("{place}: {} to OPTIONS", answer.complaint())),
+        300..=399 => Finding::warn(Check::Sink, format!("{place}: asked by OPTIONS, {}", answer.complaint())),
+        500..=599 => Finding::warn(Check::Sink, format!("{place}: asked by OPTIONS, {}", answer.complaint())),
         _ => {
             let text = format!("{place} is reached, and answers HTTP {status} to OPTIONS");
             Finding::ok(Check::Sink, format!("{text}; if it takes messages is not tried"))
@@ -71,11 +71,11 @@ fn of_post(place: &str, answer: &ServiceAnswer) -> Finding {
         }
         Verdict::Again => Finding::fail(Check::Sink, format!("{place}: {}", answer.complaint()))
             .advise("Its messages wait in the queue of the sink, which tries again and again"),
-        Verdict::Refused => {
-            Finding::warn(Check::Sink, format!("{place}: {} to an empty batch", answer.complaint())).advise(
-                "A service may refuse an empty batch alone. Messages that it refuses so become dead letters",
-            )
-        }
+        Verdict::Refused => Finding::warn(
+            Check::Sink,
+            format!("{place}: asked by an empty batch, {}", answer.complaint()),
+        )
+        .advise("A service may refuse an empty batch alone. Messages that it refuses so become dead letters"),
     }
 }
 

@@ -52,7 +52,7 @@ fn check(document: &Value, schema: &Value, value: &Value, at: &str, found: &mut 
                     .for_each(|name| fault(format!("{name} is missing")));
             }
             "type" | "enum" | "minimum" | "maximum" | "maxItems" | "required" => {}
-            "items" | "additionalProperties" | "anyOf" | "allOf" => {}
+            "items" | "additionalProperties" | "anyOf" => {}
             other => panic!("{at}: the keyword {other} is not known here"),
         }
     }
@@ -71,9 +71,6 @@ fn check(document: &Value, schema: &Value, value: &Value, at: &str, found: &mut 
                 (None, _) => {}
             }
         }
-    }
-    for rule in schema.get("allOf").and_then(Value::as_array).into_iter().flatten() {
-        check(document, rule, value, at, found);
     }
     if let Some(rules) = schema.get("anyOf").and_then(Value::as_array) {
         let all: Vec<Vec<String>> = rules.iter().map(|rule| faults(document, rule, value)).collect();

@@ -131,7 +131,7 @@ fn a_connection_that_closes_in_the_middle_of_a_batch_loses_nothing() {
             let mut reader = BufReader::new(stream);
             while let Some((_, body)) = read_request(&mut reader) {
                 let messages: Vec<serde_json::Value> = serde_json::from_slice(&body).expect("JSON");
-                drop(count.send(messages.len()));
+                let _ = count.send(messages.len());
                 let _ = reader.get_mut().write_all(b"HTTP/1.1 204 No Content\r\n\r\n");
             }
         }

@@ -40,6 +40,7 @@ pub(crate) struct BridgeRow {
     /// Topic filters that a side does not let the bridge subscribe to.
     pub(crate) refused_filters: Vec<String>,
     #[serde(flatten)]
+    #[schema(inline)]
     pub(crate) session: FarSessionRow,
     /// Messages that the other broker has not acknowledged.
     pub(crate) unacknowledged: usize,

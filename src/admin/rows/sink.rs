@@ -40,6 +40,7 @@ pub(crate) struct SinkRow {
     /// Topic filters that the sink may not subscribe to.
     pub(crate) refused_filters: Vec<String>,
     #[serde(flatten)]
+    #[schema(inline)]
     pub(crate) session: FarSessionRow,
     /// Messages that the sink has, and that the service has not accepted.
     pub(crate) unacknowledged: usize,

@@ -1,5 +1,6 @@
 //! The schemas of bodies, made from the types that handlers answer with and read.
 
+use serde_json::map::Entry;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use utoipa::ToSchema;
@@ -63,7 +64,7 @@ fn strict(schema: Value, side: BodySide) -> Value {
     match schema {
         Value::Array(all) => all.into_iter().map(|one| strict(one, side)).collect(),
         Value::Object(rules) => {
-            let mut rules: Map<String, Value> = rules
+            let mut rules: Map<String, Value> = joined(rules)
                 .into_iter()
                 .filter(|(keyword, _)| !matches!(keyword.as_str(), "format" | "propertyNames"))
                 .map(|(keyword, rule)| match keyword.as_str() {
@@ -79,6 +80,36 @@ fn strict(schema: Value, side: BodySide) -> Value {
             rules.into()
         }
         other => other,
+    }
+}
+
+/// Returns the schema of an object whose fields stand in several parts as one part. Each part would
+/// forbid the fields of the others.
+fn joined(mut rules: Map<String, Value>) -> Map<String, Value> {
+    let is_object = |part: &Value| part["properties"].is_object();
+    let parts = rules.get("allOf").and_then(Value::as_array);
+    if !parts.is_some_and(|parts| parts.iter().all(is_object)) {
+        return rules;
+    }
+    let Some(Value::Array(parts)) = rules.remove("allOf") else { return rules };
+    // The object's own part is the last one, and its description counts.
+    for (keyword, rule) in parts.into_iter().rev().filter_map(into_object).flatten() {
+        match (rules.entry(keyword), rule) {
+            (Entry::Vacant(place), rule) => drop(place.insert(rule)),
+            (Entry::Occupied(mut known), rule) => match (known.get_mut(), rule) {
+                (Value::Object(known), Value::Object(more)) => known.extend(more),
+                (Value::Array(known), Value::Array(more)) => known.extend(more),
+                _ => {}
+            },
+        }
+    }
+    rules
+}
+
+fn into_object(value: Value) -> Option<Map<String, Value>> {
+    match value {
+        Value::Object(fields) => Some(fields),
+        _ => None,
     }
 }
 
