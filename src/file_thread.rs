@@ -6,9 +6,11 @@
 
 use crate::clock;
 use crate::time::Instant;
+use bytesize::ByteSize;
 use std::any::Any;
 use std::cell::RefCell;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
@@ -140,6 +142,24 @@ impl FileThread {
                 .map_err(|limit| NotRead::Late(reading.file.clone(), limit))?;
         }
     }
+}
+
+/// Returns the content of a file that has at most `most` bytes. Reads no more, because a device or a
+/// file that grows has no end.
+///
+/// # Errors
+/// The system refuses the file, or it is larger.
+pub fn read_within(file: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    let file = File::open(file)?;
+    // As much as the whole file at once, so that a secret is not left in smaller buffers.
+    content.reserve_exact(usize::try_from(file.metadata()?.len().min(most)).unwrap_or_default() + 1);
+    file.take(most + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > most {
+        let too_large = format!("it is larger than {}", ByteSize::b(most));
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, too_large));
+    }
+    Ok(content)
 }
 
 /// Notes the file that this thread is about to open or to look at, until the value is dropped: for
@@ -286,6 +306,17 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
         };
         assert!(wait(FileThread::new("homing-test", limits).run(compiles)).is_ok());
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_read_within_its_bound() {
+        let refused = read_within(Path::new("/dev/zero"), 1 << 20).map_err(|error| error.to_string());
+        assert_eq!(refused, Err("it is larger than 1.0 MiB".to_owned()));
+        let folder = tempfile::tempdir().expect("a directory");
+        let file = folder.path().join("file");
+        std::fs::write(&file, "1234").expect("a file");
+        assert_eq!(read_within(&file, 4).ok(), Some(b"1234".to_vec()));
+        assert!(read_within(&file, 3).is_err() && read_within(folder.path(), 3).is_err());
     }
 
     #[test]

@@ -2,13 +2,19 @@
 
 use crate::file_thread;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The largest number of lines that are named. A file of another kind may have a mistake in each
 /// line.
 const NAMED: usize = 20;
+
+/// The largest file in bytes: the rules or passwords of a million users have less. A device or a log
+/// that is named by mistake would take all memory of the machine.
+const LARGEST: u64 = 256 << 20;
+
+/// The largest file with one secret in bytes.
+pub const LARGEST_SECRET: u64 = 64 << 10;
 
 /// The reason why a file cannot be used.
 #[derive(Debug)]
@@ -51,25 +57,19 @@ impl FileError {
     /// Returns the content of a file.
     ///
     /// # Errors
-    /// The system refuses the file.
+    /// The system refuses the file, or it is larger than 256 MiB.
     pub fn read(file: &Path) -> Result<Vec<u8>, FileError> {
-        let _opened = file_thread::opens(file);
-        std::fs::read(file).map_err(|cause| FileError::unreadable(file, cause))
+        FileError::read_within(file, LARGEST)
     }
 
-    /// As [`FileError::read`], for a file of at most `most` bytes. No more of it is read.
+    /// Returns the content of a file that has at most `most` bytes.
     ///
     /// # Errors
     /// The system refuses the file, or it is larger.
-    pub fn read_small(file: &Path, most: u64) -> Result<Vec<u8>, FileError> {
+    pub fn read_within(file: &Path, most: u64) -> Result<Vec<u8>, FileError> {
         let _opened = file_thread::opens(file);
-        let mut content = Vec::new();
-        let read = File::open(file).and_then(|opened| opened.take(most + 1).read_to_end(&mut content));
-        match read {
-            Ok(bytes) if bytes as u64 <= most => Ok(content),
-            Ok(_) => Err(FileError::whole(file, &format!("has more than {most} bytes"))),
-            Err(cause) => Err(FileError::unreadable(file, cause)),
-        }
+        let content = file_thread::read_within(file, most);
+        content.map_err(|cause| FileError::unreadable(file, cause))
     }
 
     /// Returns the error for a file that the system refuses.

@@ -14,7 +14,11 @@ use super::variable::{self, VariableMeaning};
 use crate::file_thread;
 use config::{ConfigError, Map, Source, Value, ValueKind};
 use std::ffi::OsString;
+use std::io;
 use std::path::Path;
+
+/// The largest configuration in bytes. One with 1,000 bridges and 1,000 sinks has less than 1 MiB.
+const LARGEST: u64 = 16 << 20;
 
 /// Maximum number of edits between an unknown key and the key that is suggested.
 const NEAR: usize = 3;
@@ -47,7 +51,9 @@ impl Layer {
 
     pub(super) fn from_file(path: &Path) -> Result<Layer, Problem> {
         let opened = file_thread::opens(path);
-        let read = std::fs::read_to_string(path);
+        let read = file_thread::read_within(path, LARGEST).and_then(|content| {
+            String::from_utf8(content).map_err(|_| io::Error::other("it is no UTF-8 text"))
+        });
         drop(opened);
         match read {
             Ok(text) => Layer::from_text(path, &text),

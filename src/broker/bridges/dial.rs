@@ -1,7 +1,7 @@
 //! The name, the socket, TLS and WebSocket of another broker.
 
 use super::websocket::WebSocketStream;
-use crate::auth::file_error::FileError;
+use crate::auth::file_error::{FileError, LARGEST_SECRET};
 use crate::broker::connection::{FarCodecs, FarSocket};
 use crate::config::{Bridge, BridgeAddress};
 use crate::file_thread::{FileThread, NotRead};
@@ -25,9 +25,6 @@ use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
-
-/// The largest password in bytes.
-const PASSWORD: usize = 64 << 10;
 
 /// A stream to another broker, with its TLS.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
@@ -110,10 +107,7 @@ pub(super) async fn read_files(
 }
 
 fn read_password(file: &Path) -> Result<Zeroizing<Vec<u8>>, DialError> {
-    let mut password = Zeroizing::new(FileError::read(file)?);
-    if password.len() > PASSWORD {
-        return Err(FileError::whole(file, "a password has at most 64 KiB").into());
-    }
+    let mut password = Zeroizing::new(FileError::read_within(file, LARGEST_SECRET)?);
     for end in [b'\n', b'\r'] {
         if password.last() == Some(&end) {
             password.pop();

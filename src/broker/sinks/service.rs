@@ -2,7 +2,7 @@
 
 use super::hidden::{hide, without_query};
 use super::status::SinkReport;
-use crate::auth::file_error::FileError;
+use crate::auth::file_error::{FileError, LARGEST_SECRET};
 use crate::auth::http::headers::HttpHeaders;
 use crate::broker::live_files::READ;
 use crate::clock;
@@ -37,9 +37,6 @@ const BODY: Duration = Duration::from_secs(1);
 
 /// Characters of a body, and of a Location, that operators see.
 const EXCERPT: usize = 200;
-
-/// The largest file with the value of a header in bytes. Services take less.
-const VALUE: u64 = 64 << 10;
 
 /// The shortest time between two log lines about bodies.
 const QUIET: Duration = Duration::from_secs(60);
@@ -235,7 +232,7 @@ fn read_files(
 
 /// Reads the value of a header: one line.
 fn read_value(file: &Path) -> Result<Zeroizing<String>, FileError> {
-    let content = Zeroizing::new(FileError::read_small(file, VALUE)?);
+    let content = Zeroizing::new(FileError::read_within(file, LARGEST_SECRET)?);
     match std::str::from_utf8(&content).map(str::trim) {
         Ok("") => Err(FileError::whole(file, "is empty, and should have the value of the header")),
         Ok(value) if is_value(value) => Ok(Zeroizing::new(value.to_owned())),
