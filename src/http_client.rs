@@ -8,6 +8,7 @@ use crate::auth::http::answer::LARGEST_ANSWER;
 use crate::auth::http::headers::HttpHeaders;
 use crate::clock;
 use crate::config::ServiceUrl;
+use crate::host::{self, ConnectError, Names};
 use crate::net::tls::client::client_config;
 use crate::net::tls::config_error::TlsConfigError;
 use crate::net::tls::settings::CertificateFiles;
@@ -25,7 +26,6 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
 /// The largest header of an answer in bytes. hyper reads in steps of at least 8 KiB.
@@ -49,12 +49,10 @@ pub enum TargetError {
 /// The reason why a request got no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
-    #[error("the name cannot be resolved: {0}")]
-    Resolve(io::Error),
+    #[error("{0}")]
+    Connect(#[from] ConnectError),
     #[error("the name is not resolved within timeout")]
     LateName,
-    #[error("cannot connect: {0}")]
-    Connect(io::Error),
     #[error("no TCP connection within timeout")]
     LateConnect,
     #[error("the TLS handshake failed: {0}")]
@@ -109,6 +107,7 @@ pub(crate) struct HttpTarget {
     headers: HeaderMap,
     /// `None` for plain TCP.
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    names: Arc<Names>,
     /// Connections without a request, the last used at the end.
     idle: Mutex<Vec<(Instant, Sender)>>,
 }
@@ -134,7 +133,13 @@ impl HttpTarget {
             false => None,
         };
         let headers = header_map(&url, headers, content_type).ok_or(TargetError::Name)?;
-        Ok(HttpTarget { url, headers, tls, idle: Mutex::default() })
+        Ok(HttpTarget { url, headers, tls, names: Arc::default(), idle: Mutex::default() })
+    }
+
+    /// Lets the service share its lookups of names with the targets that come before and after it.
+    #[cfg(feature = "sinks")]
+    pub(crate) fn with_names(self, names: Arc<Names>) -> HttpTarget {
+        HttpTarget { names, ..self }
     }
 
     /// Sends a body to the path of the URL, and returns the status and the body of the answer. An
@@ -257,12 +262,10 @@ impl HttpTarget {
     }
 
     async fn connect(&self, end: Option<Instant>) -> Result<Sender, RequestError> {
-        let place = (&*self.url.host, self.url.port);
-        let resolved = async { lookup_host(place).await.map_err(RequestError::Resolve) };
-        let addresses: Vec<_> = by(end, RequestError::LateName, resolved).await?.collect();
-        let connected = async { TcpStream::connect(&*addresses).await.map_err(RequestError::Connect) };
-        let stream = by(end, RequestError::LateConnect, connected).await?;
-        stream.set_nodelay(true).map_err(RequestError::Connect)?;
+        let found = async { Ok(host::resolve(&self.names, &self.url.host, self.url.port).await?) };
+        let addresses = by(end, RequestError::LateName, found).await?;
+        let connected = async { Ok(host::connect_to_any(addresses).await?) };
+        let (stream, _) = by(end, RequestError::LateConnect, connected).await?;
         match &self.tls {
             Some((connector, name)) => {
                 let secured =

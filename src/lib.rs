@@ -83,6 +83,7 @@ pub mod file_thread;
 pub mod finding;
 pub mod framed;
 pub mod health;
+pub mod host;
 #[cfg(any(feature = "http-auth", feature = "otlp", feature = "sinks"))]
 pub mod http_client;
 pub mod import;

@@ -208,6 +208,31 @@ fn a_service_that_is_not_there_or_has_no_name_is_tried_again() {
     assert_eq!(service.expect_payloads(1), ["1"]);
 }
 
+#[test]
+fn a_name_server_that_hangs_holds_up_its_sinks_alone() {
+    /// More sinks than threads that an ordinary pool has, and each tries again and again.
+    const HANGING: usize = 70;
+    let service = Service::accepting();
+    let hanging: String = (0..HANGING)
+        .map(|number| {
+            format!(
+                "[[sinks]]\nname = \"hangs-{number}\"\nurl = \"http://hangs-{number}.example/\"\n\
+                 filters = [\"hangs\"]\ntimeout = \"100ms\"\nbackoff = \"50ms\"\nmax_backoff = \"100ms\"\n"
+            )
+        })
+        .collect();
+    let named = sink(&service.url.replace("127.0.0.1", "localhost"), "");
+    let mut broker = Broker::start(&format!("{hanging}{named}"));
+    let mut client = broker.client("writer");
+    client.deliver(&Message::new("hangs", "1").qos(1));
+    for _ in 0..HANGING * 3 {
+        let line = broker.says("sink.request_failed");
+        assert!(line.contains("no answer within timeout"), "{line}");
+    }
+    client.deliver(&Message::new("t/1", "1").qos(1));
+    assert_eq!(service.expect_payloads(1), ["1"]);
+}
+
 /// Answers one request on each connection, and returns the address.
 fn secure_service(pki: &Pki, name: &str) -> u16 {
     let chain = rustls_pki_pem(&pki.path(&format!("{name}.pem")));

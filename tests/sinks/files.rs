@@ -26,7 +26,7 @@ fn a_secret_comes_from_its_file_and_a_new_one_counts_after_a_refusal() {
     for (content, why) in [
         (b"two\nlines\n".to_vec(), "the value of a header is one line of visible ASCII"),
         (b" \n".to_vec(), "is empty, and should have the value of the header"),
-        (vec![b'x'; 70 << 10], "has more than 65536 bytes"),
+        (vec![b'x'; 70 << 10], "it is larger than 64"),
         (b"\xFF\xFE\0\x01".to_vec(), "the value of a header is one line of visible ASCII"),
     ] {
         fs::write(&token, content).expect("a file");

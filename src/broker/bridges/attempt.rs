@@ -1,6 +1,6 @@
 //! One attempt of a bridge: from the address to the end of the connection.
 
-use super::dial::{self, DialError, Dialled, Names, Secrets, Stream};
+use super::dial::{self, DialError, Dialled, Secrets, Stream};
 use super::door::DoorError;
 use super::parts::OwnLimits;
 use super::pump::Pump;
@@ -16,6 +16,7 @@ use crate::bridge::{BridgeState, ConnectOrder, ConnectWhen};
 use crate::clock;
 use crate::config::{Bridge, BridgeAddress};
 use crate::file_thread::FileThread;
+use crate::host::Names;
 use crate::mqtt::codec::{DecodeError, Decoded, EncodeError, decode, encode};
 use crate::mqtt::packet::{Disconnect, Packet, ProtocolVersion, QoS, ReasonCode};
 use crate::net::tls::client::is_about_certificate;
@@ -185,8 +186,7 @@ impl Attempt<'_> {
         clean_start: bool,
         secrets: &Secrets,
     ) -> Result<Accepted, AttemptEnd> {
-        let patience = self.bridge.patience();
-        let dialled = dial::connect(self.bridge, address, secrets, self.names, patience).await?;
+        let dialled = dial::connect(self.bridge, address, secrets, self.names).await?;
         self.report.enter(clock::now(), BridgeState::AwaitingConnack);
         let client_id = self.bridge.client_id_there();
         let notification_topic = self.bridge.notifications();

@@ -6,23 +6,17 @@ use crate::broker::connection::{FarCodecs, FarSocket};
 use crate::config::{Bridge, BridgeAddress};
 use crate::file_thread::{FileThread, NotRead};
 use crate::framed::upgrade_to_websocket;
+use crate::host::{self, ConnectError, Names};
 use crate::net::tls::client::client_config;
 use crate::net::tls::config_error::TlsConfigError;
 use crate::net::tls::settings::CertificateFiles;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use std::cell::RefCell;
-use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
@@ -47,14 +41,8 @@ pub(super) enum DialError {
     Password(#[from] FileError),
     #[error("{0}")]
     Tls(#[from] TlsConfigError),
-    #[error("the name cannot be resolved: {0}")]
-    Resolve(io::Error),
-    #[error("the name has no address")]
-    NoAddress,
-    #[error("cannot connect: {0}")]
-    Connect(io::Error),
-    #[error("no address of the name accepts the connection in time")]
-    Late,
+    #[error("{0}")]
+    Host(#[from] ConnectError),
     #[error("{0:?} is no name that a certificate can have")]
     ServerName(String),
     #[error("the TLS handshake failed: {0}")]
@@ -116,52 +104,19 @@ fn read_password(file: &Path) -> Result<Zeroizing<Vec<u8>>, DialError> {
     Ok(password)
 }
 
-/// The name that is resolved for a bridge. There is one at a time: a name server that does not
-/// answer holds one thread of a bridge, however often the bridge tries again.
-#[derive(Default)]
-pub(super) struct Names(RefCell<Option<Asked>>);
-
-/// A name on its way, and what its thread returns.
-struct Asked {
-    name: (String, u16),
-    found: JoinHandle<io::Result<Vec<SocketAddr>>>,
-}
-
-impl Names {
-    /// Resolves a name. The next call takes up what this one leaves when it is dropped.
-    async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        let is_other = |asked: &Asked| (asked.name.0.as_str(), asked.name.1) != (host, port);
-        if self.0.borrow().as_ref().is_none_or(is_other) {
-            let name = (host.to_owned(), port);
-            let asked = name.clone();
-            let found = spawn_blocking(move || asked.to_socket_addrs().map(Iterator::collect));
-            *self.0.borrow_mut() = Some(Asked { name, found });
-        }
-        let found = poll_fn(|context| match &mut *self.0.borrow_mut() {
-            Some(asked) => Pin::new(&mut asked.found).poll(context),
-            None => Poll::Pending,
-        });
-        let found = found.await;
-        *self.0.borrow_mut() = None;
-        found.map_err(io::Error::other)?
-    }
-}
-
-/// Connects to an address, with its TLS and its WebSocket. Takes `patience` at most for the sockets; the caller
-/// bounds the whole.
+/// Connects to an address, with its TLS and its WebSocket. The caller bounds the time.
 pub(super) async fn connect(
     bridge: &Bridge,
     address: &BridgeAddress,
     secrets: &Secrets,
     names: &Names,
-    patience: Duration,
 ) -> Result<Dialled, DialError> {
-    let (socket, peer) = open_socket(address, names, patience).await?;
+    let (socket, peer) = host::connect(names, &address.host, address.port).await?;
     let codecs = match (&secrets.tls, &address.websocket_path) {
         (None, None) => FarCodecs::None,
         _ => FarCodecs::Some,
     };
-    let far = Arc::new(FarSocket::new(&socket, codecs).map_err(DialError::Connect)?);
+    let far = Arc::new(FarSocket::new(&socket, codecs).map_err(ConnectError::Connect)?);
     let mut stream: Box<dyn Stream> = match secrets.tls.clone() {
         Some(config) => {
             let name = bridge.server_name.as_deref().unwrap_or(&address.host);
@@ -178,30 +133,4 @@ pub(super) async fn connect(
         stream = Box::new(WebSocketStream::new(stream));
     }
     Ok(Dialled { stream, peer, far })
-}
-
-/// Connects to the first address of a name that accepts. Each address gets its part of the time.
-async fn open_socket(
-    address: &BridgeAddress,
-    names: &Names,
-    patience: Duration,
-) -> Result<(TcpStream, SocketAddr), DialError> {
-    let addresses: Vec<SocketAddr> = match address.host.parse::<IpAddr>() {
-        Ok(ip) => vec![SocketAddr::new(ip, address.port)],
-        Err(_) => names.resolve(&address.host, address.port).await.map_err(DialError::Resolve)?,
-    };
-    let part = patience / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
-    let mut last = DialError::NoAddress;
-    for peer in addresses {
-        match tokio::time::timeout(part, TcpStream::connect(peer)).await {
-            Ok(Ok(socket)) => {
-                // Acknowledgements are small, and the other broker waits for them.
-                socket.set_nodelay(true).map_err(DialError::Connect)?;
-                return Ok((socket, peer));
-            }
-            Ok(Err(error)) => last = DialError::Connect(error),
-            Err(_) => last = DialError::Late,
-        }
-    }
-    Err(last)
 }

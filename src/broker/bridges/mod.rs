@@ -66,8 +66,15 @@ use tracing::error;
 const THREAD: &str = "homing-bridge";
 
 /// Threads that resolve names at one time. A name server that does not answer holds one of them for
-/// each bridge that asks it, for a while: 5 s or 10 s with the defaults of the system.
-const RESOLVERS: usize = 64;
+/// each bridge and each sink that asks it, for a while: 5 s or 10 s with the defaults of the system.
+/// So there is one for each of the 1,000 bridges and 1,000 sinks that a configuration may have, and
+/// a name that hangs holds up nobody else. A thread begins when it is needed, and ends after 10 s
+/// without work.
+const RESOLVERS: usize = 2_000;
+
+/// Time for the sessions of all bridges and sinks of a start together. A session takes less than a
+/// millisecond, and more only where the store hangs.
+const BEGIN: Duration = Duration::from_secs(5);
 
 /// The bridges and sinks of the configuration in force.
 struct Wanted {

@@ -6,7 +6,7 @@
 //! refused PUBLISH is not found.
 
 use super::attempt::{Accepted, AttemptEnd, greet, say_goodbye};
-use super::dial::{self, Names};
+use super::dial;
 use super::turns::{PATIENCE, look_in_turns};
 use crate::bridge::deadlines::Patience;
 use crate::bridge::hello::{Hello, TermsThere};
@@ -16,6 +16,7 @@ use crate::broker::live_files::READ;
 use crate::clock;
 use crate::config::{Bridge, BridgeAddress, BridgeVersion};
 use crate::file_thread::FileThread;
+use crate::host::Names;
 use crate::mqtt::packet::{ProtocolVersion, ReasonCode};
 use bytes::Buf;
 use std::cell::Cell;
@@ -122,7 +123,7 @@ async fn look(
 ) -> Result<Accepts, AttemptEnd> {
     stage.set(NO_CONNECTION);
     let secrets = dial::read_files(bridge, address, &FileThread::new("homing-bridge-f", READ)).await?;
-    let dialled = dial::connect(bridge, address, &secrets, &Names::default(), patience(bridge)).await?;
+    let dialled = dial::connect(bridge, address, &secrets, &Names::default()).await?;
     stage.set(NO_CONNACK);
     let client_id = client_id(bridge);
     let hello = Hello {

@@ -1,7 +1,6 @@
 //! The attempts of one bridge, and the waits between them.
 
 use super::attempt::{Attempt, AttemptEnd};
-use super::dial::Names;
 use super::parts::{BridgeParts, OwnLimits};
 use super::running::{Ending, chance};
 use super::session::SessionHere;
@@ -13,6 +12,7 @@ use crate::broker::live_files::READ;
 use crate::clock;
 use crate::config::{Balance, Bridge, BridgeVersion};
 use crate::file_thread::FileThread;
+use crate::host::Names;
 use crate::mqtt::packet::ProtocolVersion;
 use crate::operators::bridge_command::SessionThere;
 use crate::time::millis;

@@ -10,6 +10,7 @@ use crate::config::Sink;
 use crate::config::http_header::is_value;
 use crate::escape;
 use crate::file_thread::{FileThread, NotRead};
+use crate::host::Names;
 use crate::http_client::{HttpStatus, HttpTarget, RequestError, TargetError, TlsFiles};
 use crate::mqtt::topic::first_chars;
 use crate::net::tls::settings::CertificateFiles;
@@ -67,6 +68,8 @@ pub(super) struct Service {
     /// `None` for a look by `homing doctor`.
     report: Option<Arc<SinkReport>>,
     files: FileThread,
+    /// Those of all targets of this sink, one after the other.
+    names: Arc<Names>,
     known: RefCell<Option<Known>>,
     /// True if the last request failed, so that the files are read again.
     failed: Cell<bool>,
@@ -80,6 +83,7 @@ impl Service {
             sink,
             report,
             files: FileThread::new("homing-sink-f", READ),
+            names: Arc::default(),
             known: RefCell::default(),
             failed: Cell::default(),
             speaks: Cell::new(Instant::ZERO),
@@ -184,7 +188,7 @@ impl Service {
         let mut known = self.known.borrow_mut();
         match (read, known.as_mut()) {
             (Some((headers, target)), _) => {
-                let target = Rc::new(target);
+                let target = Rc::new(target.with_names(Arc::clone(&self.names)));
                 *known = Some(Known { headers, target: Rc::clone(&target), read: now });
                 Ok(target)
             }
