@@ -135,13 +135,20 @@ impl Supervisor {
         let limits = Arc::new(LiveLimits::new(&config));
         statistics.set_limits(broker_limits(&config, limits.connections()));
         let counted = (&statistics, &log);
+        let lets_in = !sockets.is_empty();
         let listeners =
             LiveListeners::start(&config, (plan, sockets), &shards, counted, &limits, tls.servers())?;
         let directory = Arc::clone(listeners.directory());
         let observer =
             Observer::new(Arc::clone(&statistics), Arc::clone(&shared), directory, &shards, expiry.clone())
                 .with_store(view);
-        let bridges = start_bridges(&config, &shards, observer.clone(), Arc::clone(&limits));
+        let bridges = start_bridges(&shards, observer.clone(), Arc::clone(&limits));
+        if lets_in {
+            // No acceptor runs before this thread waits for the next time, so no client comes before.
+            bridges.begin(&config);
+        } else {
+            bridges.put_in_force(&config);
+        }
         let files = LiveFiles {
             logins,
             decoys,
@@ -348,16 +355,9 @@ fn watch(pulses: &Pulses, shards: &[Addr<ShardActor>], expiry: &Addr<ExpiryActor
 }
 
 /// Begins the bridges of the configuration.
-fn start_bridges(
-    config: &Config,
-    shards: &[Addr<ShardActor>],
-    observer: Observer,
-    limits: Arc<LiveLimits>,
-) -> Arc<Bridges> {
+fn start_bridges(shards: &[Addr<ShardActor>], observer: Observer, limits: Arc<LiveLimits>) -> Arc<Bridges> {
     let shards = shards.iter().cloned().map(Addr::recipient).collect();
-    let bridges = Arc::new(Bridges::new(BridgeParts { shards, observer, limits }));
-    bridges.put_in_force(config);
-    bridges
+    Arc::new(Bridges::new(BridgeParts { shards, observer, limits }))
 }
 
 /// Returns what gives the bridges the configuration of each reload.

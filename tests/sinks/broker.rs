@@ -20,11 +20,23 @@ pub struct Broker {
 impl Broker {
     /// Starts a broker, and waits until its sink has its subscriptions.
     pub fn start(configuration: &str) -> Broker {
+        let mut broker = Broker::configured(configuration);
+        broker.start_again();
+        broker
+    }
+
+    /// Starts a broker, and waits until it listens.
+    pub fn start_at_once(configuration: &str) -> Broker {
+        let mut broker = Broker::configured(configuration);
+        broker.start_until("listening on");
+        broker
+    }
+
+    fn configured(configuration: &str) -> Broker {
         let directory = tempfile::tempdir().expect("a directory");
         let (file, data) = (directory.path().join("homing.toml"), directory.path().join("data"));
-        let mut broker = Broker { _directory: directory, file, data, address: None, process: None };
+        let broker = Broker { _directory: directory, file, data, address: None, process: None };
         broker.configure(configuration);
-        broker.start_again();
         broker
     }
 
@@ -39,6 +51,11 @@ impl Broker {
 
     /// Starts the broker, and waits until its sink has its subscriptions.
     pub fn start_again(&mut self) {
+        self.start_until("sink.ready");
+    }
+
+    /// Starts the broker, and waits for its address and for a line with these words.
+    fn start_until(&mut self, words: &str) {
         let mut serve = Command::new(env!("CARGO_BIN_EXE_homing"));
         serve.env("HOMING_ADMIN__ADDRESSES", "off").arg("serve").arg("--config").arg(&self.file);
         serve.arg("--data-dir").arg(&self.data);
@@ -46,8 +63,8 @@ impl Broker {
         let mut process = Process::spawn(serve.args(["--listen", &listen]));
         let (mut address, mut is_ready) = (None, false);
         // The two lines are on two pipes, so either may come first.
-        let lines = process.lines_until("an address, and sink.ready", |line| {
-            is_ready |= line.contains("sink.ready");
+        let lines = process.lines_until(&format!("an address, and {words}"), |line| {
+            is_ready |= line.contains(words);
             address = address.or_else(|| line.contains("listening on").then(|| address_in(line)).flatten());
             is_ready && address.is_some()
         });

@@ -166,3 +166,17 @@ fn client_events_come_to_a_sink_of_their_topics() {
         serde_json::from_str(message["payload"].as_str().expect("text")).expect("JSON");
     assert_eq!(event["client_id"], "writer");
 }
+
+#[test]
+fn a_message_of_the_first_moment_comes_to_every_sink() {
+    const SINKS: usize = 30;
+    let service = Service::accepting();
+    let sinks: String = (0..SINKS)
+        .map(|number| {
+            format!("[[sinks]]\nname = \"s{number}\"\nurl = \"{}\"\nfilters = [\"t/#\"]\n", service.url)
+        })
+        .collect();
+    let broker = Broker::start_at_once(&sinks);
+    broker.client("writer").deliver(&Message::new("t/1", "first").qos(1));
+    assert_eq!(service.expect_payloads(SINKS), ["first"; SINKS]);
+}

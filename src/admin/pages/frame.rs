@@ -68,7 +68,9 @@ fn pace_of(request: &HttpRequest) -> u32 {
         return 0;
     }
     match request.path().split('/').nth(1) {
-        Some("" | "clients" | "cluster" | "bridges" | "sinks" | "traces" | "redelivery" | "deadlines") => SOON,
+        Some("" | "clients" | "cluster" | "bridges" | "sinks" | "traces" | "redelivery" | "deadlines") => {
+            SOON
+        }
         _ => LATER,
     }
 }

@@ -51,16 +51,18 @@ use crate::scheduling;
 pub(super) use parts::BridgeParts;
 use parts::OwnLimits;
 use reports::{FarDirectory, FarFacts, QueueCapacity};
-use running::{Configured, Ending, RunningTasks};
+use running::{Beginning, Configured, Ending, RunningTasks};
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use task::BridgeTask;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
-use tracing::error;
+use tracing::{error, warn};
 
 /// The name of the thread.
 const THREAD: &str = "homing-bridge";
@@ -82,6 +84,8 @@ struct Wanted {
     sinks: Vec<Sink>,
     own: OwnLimits,
     queue: QueueCapacity,
+    /// Of the tasks that begin; `None` if nobody waits for them.
+    beginning: Option<Beginning>,
 }
 
 /// The way to the bridges.
@@ -96,9 +100,28 @@ impl Bridges {
         Bridges { parts, thread: Mutex::default() }
     }
 
+    /// Begins the bridges and sinks of a configuration, and waits until their sessions have their
+    /// subscriptions, for [`BEGIN`] at most. Blocks this thread.
+    pub(super) fn begin(&self, config: &Config) {
+        let (beginning, begun) = mpsc::channel();
+        self.send(config, Some(beginning));
+        // Nothing is sent: the channel ends with the last task that has begun.
+        if begun.recv_timeout(BEGIN) == Err(RecvTimeoutError::Timeout) {
+            warn!(
+                event = "bridge.begins_late",
+                "clients are let in before every bridge and sink has its subscriptions, which took longer than {BEGIN:?}: messages of now may not come to them"
+            );
+        }
+    }
+
     /// Begins the bridges and sinks of a configuration that are new, and ends or changes the others.
-    /// If the system refuses the thread, there are none until the next reload.
     pub(super) fn put_in_force(&self, config: &Config) {
+        self.send(config, None);
+    }
+
+    /// Sends a configuration to the thread, and starts it for the first one. If the system refuses
+    /// the thread, there are no bridges and sinks until the next reload.
+    fn send(&self, config: &Config, beginning: Option<Beginning>) {
         let mut thread = self.thread();
         if thread.is_none() && !(config.bridges.is_empty() && config.sinks.is_empty()) {
             match start(self.parts.clone()) {
@@ -111,7 +134,7 @@ impl Bridges {
         if let Some(thread) = &*thread {
             let queue = self.parts.queue_capacity(config);
             let (bridges, sinks) = (config.bridges.clone(), config.sinks.clone());
-            let _ = thread.send(Wanted { bridges, sinks, own: OwnLimits::of(config), queue });
+            let _ = thread.send(Wanted { bridges, sinks, own: OwnLimits::of(config), queue, beginning });
         }
     }
 
@@ -160,7 +183,7 @@ impl Configured for Sink {
 /// Runs the bridges and sinks that are wanted, until the broker stops.
 async fn run(parts: BridgeParts, mut wanted: UnboundedReceiver<Wanted>) {
     let (mut bridges, mut sinks) = (RunningTasks::new(), RunningTasks::new());
-    while let Some(Wanted { bridges: new, sinks: new_sinks, own, queue }) = wanted.recv().await {
+    while let Some(Wanted { bridges: new, sinks: new_sinks, own, queue, beginning }) = wanted.recv().await {
         parts.observer.bridges().keep(|name| new.iter().any(|bridge| bridge.label() == name));
         parts.observer.sinks().keep(|name| new_sinks.iter().any(|sink| sink.label() == name));
         for bridge in &new {
@@ -172,8 +195,11 @@ async fn run(parts: BridgeParts, mut wanted: UnboundedReceiver<Wanted>) {
         for report in parts.observer.sinks().reports() {
             report.orders.reads_files.store(true, Ordering::Relaxed);
         }
-        let begin = |bridge, ends| Rc::new(BridgeTask::new(parts.clone(), bridge, own, ends)).run();
-        let begin_sink = |sink, ends| begin_sink(&parts, sink, own, ends);
+        let begin = |bridge, ends| {
+            let task = BridgeTask::new(parts.clone(), bridge, own, ends);
+            Rc::new(task.holding(beginning.clone())).run()
+        };
+        let begin_sink = |sink, ends| begin_sink(&parts, sink, own, ends, beginning.clone());
         tokio::join!(bridges.change(new, own, begin), sinks.change(new_sinks, own, begin_sink));
     }
     tokio::join!(bridges.stop(), sinks.stop());
@@ -189,8 +215,9 @@ fn begin_sink(
     sink: Sink,
     own: OwnLimits,
     ends: watch::Receiver<Ending>,
+    beginning: Option<Beginning>,
 ) -> impl Future<Output = ()> + use<> {
-    SinkTask::new(parts.clone(), sink, own.in_flight, ends).run()
+    SinkTask::new(parts.clone(), sink, own.in_flight, ends).holding(beginning).run()
 }
 
 /// Does nothing: a build without the feature refuses a configuration with sinks.
@@ -200,6 +227,7 @@ fn begin_sink(
     _: Sink,
     _: OwnLimits,
     _: watch::Receiver<Ending>,
+    _: Option<Beginning>,
 ) -> impl Future<Output = ()> + use<> {
     std::future::ready(())
 }

@@ -3,6 +3,7 @@
 use super::parts::OwnLimits;
 use crate::auth::random::random;
 use std::collections::HashMap;
+use std::sync::mpsc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_local};
@@ -22,6 +23,10 @@ pub(in crate::broker) enum Ending {
     /// The broker stops.
     Stopped,
 }
+
+/// Kept by a task until its session has its subscriptions, or the first try has failed. A broker that
+/// starts lets no client in before, because a message of a client would not come to that session.
+pub(in crate::broker) type Beginning = mpsc::Sender<()>;
 
 /// An item of the configuration that has a task.
 pub(in crate::broker) trait Configured: Clone + PartialEq {

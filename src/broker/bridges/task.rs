@@ -2,7 +2,7 @@
 
 use super::attempt::{Attempt, AttemptEnd};
 use super::parts::{BridgeParts, OwnLimits};
-use super::running::{Ending, chance};
+use super::running::{Beginning, Ending, chance};
 use super::session::SessionHere;
 use super::status::BridgeReport;
 use crate::bridge::backoff::Backoff;
@@ -16,6 +16,7 @@ use crate::host::Names;
 use crate::mqtt::packet::ProtocolVersion;
 use crate::operators::bridge_command::SessionThere;
 use crate::time::millis;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,7 @@ pub(super) struct BridgeTask {
     report: Arc<BridgeReport>,
     files: FileThread,
     ends: watch::Receiver<Ending>,
+    beginning: Cell<Option<Beginning>>,
 }
 
 impl BridgeTask {
@@ -52,7 +54,13 @@ impl BridgeTask {
             bridge,
             own,
             ends,
+            beginning: Cell::default(),
         }
+    }
+
+    /// Lets the start of the broker wait until the session has its subscriptions.
+    pub(super) fn holding(self, beginning: Option<Beginning>) -> BridgeTask {
+        BridgeTask { beginning: Cell::new(beginning), ..self }
     }
 
     /// Connects again and again, until the bridge ends.
@@ -93,7 +101,9 @@ impl BridgeTask {
         loop {
             let order = *orders.borrow_and_update();
             // The session may have expired meanwhile, or an operator has ended it.
-            let session = match self.session.subscribe(&self.rules).await {
+            let session = self.session.subscribe(&self.rules).await;
+            self.beginning.take();
+            let session = match session {
                 Ok(session) => session,
                 Err(end) => {
                     self.wait(&end, &mut backoff, &mut orders).await;

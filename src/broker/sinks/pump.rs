@@ -4,7 +4,7 @@ use super::service::Service;
 use super::status::{AnswerFacts, RefusalFacts, SinkFacts, SinkReport};
 use super::task::ConnectionEnd;
 use crate::broker::bridges::door::{ShardDoor, await_close};
-use crate::broker::bridges::running::{Ending, chance};
+use crate::broker::bridges::running::{Beginning, Ending, chance};
 use crate::clock;
 use crate::mqtt::codec::encode;
 use crate::mqtt::packet::{Disconnect, Packet, PacketId, ProtocolVersion, ReasonCode};
@@ -68,6 +68,8 @@ pub(super) struct Pump {
     ending: Option<(Ending, Instant)>,
     /// The counts as last reported.
     reported: SinkCounts,
+    /// Until the session has its subscriptions.
+    beginning: Option<Beginning>,
 }
 
 /// The parts of a connection.
@@ -100,7 +102,13 @@ impl Pump {
             questions: JoinSet::new(),
             ending: None,
             reported: SinkCounts::default(),
+            beginning: None,
         }
+    }
+
+    /// Lets the start of the broker wait until the session has its subscriptions.
+    pub(super) fn holding(self, beginning: Option<Beginning>) -> Pump {
+        Pump { beginning, ..self }
     }
 
     /// Passes messages until the connection ends, and says so to the shard.
@@ -227,11 +235,12 @@ impl Pump {
         }
     }
 
-    fn tell_news(&self, news: SinkNews) {
+    fn tell_news(&mut self, news: SinkNews) {
         let now = clock::now();
         let (sink, url) = self.report.change(|facts| (Arc::clone(&facts.name), facts.url.clone()));
         match news {
             SinkNews::Subscribed(reasons) => {
+                self.beginning = None;
                 let refused = self.filters.iter().zip(reasons).filter(|(_, reason)| reason.is_error());
                 for (filter, reason) in refused {
                     warn!(event = "sink.filter_refused", %sink, filter, "this broker does not let the sink subscribe: {reason}; see acl_user of the sink");

@@ -7,7 +7,7 @@ use crate::auth::random::random;
 use crate::bridge::backoff::Backoff;
 use crate::broker::bridges::BridgeParts;
 use crate::broker::bridges::door::{DoorError, FarSide, ShardDoor};
-use crate::broker::bridges::running::{Ending, chance};
+use crate::broker::bridges::running::{Beginning, Ending, chance};
 use crate::clock;
 use crate::config::Sink;
 use crate::operators::bridge_command::SessionThere;
@@ -15,6 +15,7 @@ use crate::sink::dispatcher::{Dispatcher, SinkEnd};
 use crate::sink::hello::SinkHello;
 use crate::sink::{self, SinkState};
 use crate::time::millis;
+use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -52,6 +53,7 @@ pub(in crate::broker) struct SinkTask {
     service: Rc<Service>,
     report: Arc<SinkReport>,
     ends: watch::Receiver<Ending>,
+    beginning: Cell<Option<Beginning>>,
 }
 
 impl SinkTask {
@@ -75,7 +77,13 @@ impl SinkTask {
             report,
             sink,
             ends,
+            beginning: Cell::default(),
         }
+    }
+
+    /// Lets the start of the broker wait until the session has its subscriptions.
+    pub(in crate::broker) fn holding(self, beginning: Option<Beginning>) -> SinkTask {
+        SinkTask { beginning: Cell::new(beginning), ..self }
     }
 
     /// Connects again and again, until the sink ends.
@@ -84,8 +92,10 @@ impl SinkTask {
         let mut backoff = Backoff::new(WAITS.0, WAITS.1);
         let ending = loop {
             let delivered = self.report.change(|facts| facts.counts.delivered);
-            let end = match self.connect().await {
-                Ok(pump) => pump.run(&mut ends).await,
+            let connected = self.connect().await;
+            let beginning = self.beginning.take();
+            let end = match connected {
+                Ok(pump) => pump.holding(beginning).run(&mut ends).await,
                 Err(end) => end,
             };
             if let ConnectionEnd::Ended(ending) = end {
