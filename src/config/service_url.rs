@@ -83,7 +83,12 @@ pub(super) fn host_and_port(authority: &str, default_port: u16) -> Option<(&str,
     };
     let port = match port {
         "" => default_port,
-        port => port.strip_prefix(':')?.parse().ok().filter(|port| *port != 0)?,
+        port => {
+            let digits = port.strip_prefix(':')?;
+            // A sign before a number is a number to the standard library.
+            let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+            digits.parse().ok().filter(|port| is_number && *port != 0)?
+        }
     };
     Some((host, port))
 }
@@ -124,6 +129,7 @@ mod tests {
             "http://login.example:0/",
             "http://login.example:65536/",
             "http://login.example:/",
+            "http://login.example:+80/",
             "http://login.example/a b",
             "http://login.example/a#b",
             "http://[::1/",

@@ -168,10 +168,19 @@ pub(super) fn problems(value: &Value) -> Vec<Problem> {
     })
 }
 
-/// Refuses an address and headers that are wrong, without showing them: they may have a secret.
-/// Takes them away from the other checks.
+/// Refuses an address and headers that are wrong, without showing their values: they may have a
+/// secret. Takes them away from the other checks.
 fn check_secrets(problems: &mut Problems, table: &ListedTable<'_>, fields: &mut Map<String, Value>) {
     let hidden = Value::new(None, "...");
+    for key in ["headers", "header_files"] {
+        let Some(headers) = fields.get(key).and_then(HeaderTable::read) else { continue };
+        for (name, text) in headers.iter() {
+            if let Some(allowed) = header_fault(name, text, key) {
+                problems.refuse(&format!("{}: {key}.{name}", table.name), &hidden, allowed);
+                fields.remove(key);
+            }
+        }
+    }
     for key in ["url", "headers"] {
         let Some((_, rule)) = Sink::FIELDS.iter().find(|(field, _)| *field == key) else { continue };
         if let Some(value) = fields.remove(key).filter(|value| !rule.admits(value)) {
@@ -214,18 +223,31 @@ fn check_pairs(problems: &mut Problems, table: &ListedTable<'_>) {
     }
 }
 
-fn is_header(name: &str) -> bool {
-    is_name(name) && !is_own(name) && !name.eq_ignore_ascii_case("idempotency-key")
+/// Returns what a header, or the file of one, has to be, if it is not.
+fn header_fault(name: &str, text: &str, key: &str) -> Option<&'static str> {
+    if !is_name(name) {
+        return Some("under a name that HTTP allows, such as X-Site");
+    }
+    if is_own(name) || name.eq_ignore_ascii_case("idempotency-key") {
+        return Some("left out: Homing writes this header itself");
+    }
+    match key {
+        "headers" => (!is_value(text)).then_some("one line of visible ASCII"),
+        _ => text.is_empty().then_some("the path of a file"),
+    }
 }
 
 fn are_headers(value: &Value) -> bool {
-    HeaderTable::read(value)
-        .is_some_and(|table| table.iter().all(|(name, text)| is_header(name) && is_value(text)))
+    has_no_fault(value, "headers")
 }
 
 fn are_header_files(value: &Value) -> bool {
+    has_no_fault(value, "header_files")
+}
+
+fn has_no_fault(value: &Value, key: &str) -> bool {
     HeaderTable::read(value)
-        .is_some_and(|table| table.iter().all(|(name, file)| is_header(name) && !file.is_empty()))
+        .is_some_and(|table| table.iter().all(|(name, text)| header_fault(name, text, key).is_none()))
 }
 
 fn are_filters(value: &Value) -> bool {
@@ -261,7 +283,7 @@ mod tests {
     fn every_mistake_is_told_at_once_and_no_secret_is_shown() {
         let refusal = load(
             "[[sinks]]\nname = \"a b\"\nurl = \"http://ann:secret@host/\"\nfilters = []\nkey = \"k\"\nqos = 3\n\
-             headers = { \"X Y\" = \"secret\" }\n\
+             headers = { \"X Y\" = \"secret\", content-length = \"secret\", X-Z = \"\", X-Good = \"secret\" }\n\
              [[sinks]]\nname = \"c\"\nurl = \"http://host/\"\nfilters = [\"$share/g/a\"]\nca = \"ca.pem\"\nformat = \"raw\"\n\
              batch_wait = \"1s\"\nheaders = { X-A = \"secret\" }\nheader_files = { x-a = \"f\", Host = \"f\" }\nwhat = 1\n\
              [[sinks]]\nname = \"c\"\nurl = \"ftp://secret\"\nheader_files = { x-b = \"f\" }\nheaders = { X-B = \"secret\" }\n",
@@ -273,11 +295,13 @@ mod tests {
             "sinks, sink 1: filters",
             "sinks, sink 1: key",
             "sinks, sink 1: qos",
-            "sinks, sink 1: headers",
+            "sinks, sink 1: headers.X Y = \"...\" is not allowed; must be under a name that HTTP allows",
+            "sinks, sink 1: headers.content-length = \"...\" is not allowed; must be left out: Homing writes",
+            "sinks, sink 1: headers.X-Z = \"...\" is not allowed; must be one line of visible ASCII",
             "sinks, sink 2: filters",
             "sinks, sink 2: ca",
             "sinks, sink 2: batch_wait",
-            "sinks, sink 2: header_files",
+            "sinks, sink 2: header_files.Host",
             "sinks, sink 2: what",
             "sinks, sink 3: name",
             "sinks, sink 3: url",
