@@ -14,6 +14,7 @@ mod bounds;
 mod bridge;
 mod bridge_address;
 mod choices;
+mod cluster_problems;
 mod count_in;
 pub mod http_header;
 mod in_force;

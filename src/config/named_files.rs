@@ -20,8 +20,21 @@ impl Config {
         let of_listeners = self.listeners.iter().flat_map(named_files);
         let of_listeners =
             of_listeners.filter(|(_, text)| is_file(text)).map(|(key, _)| format!("{key} of [[listeners]]"));
+        let of_bridges = self.bridges.iter().any(|bridge| {
+            [&bridge.password_file, &bridge.ca, &bridge.certificate, &bridge.key]
+                .into_iter()
+                .flatten()
+                .any(|text| is_file(text))
+        });
+        let of_sinks = self.sinks.iter().any(|sink| {
+            let headers = sink.header_files.iter().flat_map(|table| table.iter()).map(|(_, file)| file);
+            let tls = [&sink.ca, &sink.certificate, &sink.key].into_iter().flatten();
+            headers.chain(tls.map(String::as_str)).any(is_file)
+        });
+        let of_tables = [(of_bridges, "[[bridges]]"), (of_sinks, "[[sinks]]")];
+        let of_tables = of_tables.into_iter().filter(|(names, _)| *names).map(|(_, table)| table.to_owned());
         let mut found: Vec<String> = Vec::new();
-        for key in of_broker.chain(of_listeners) {
+        for key in of_broker.chain(of_listeners).chain(of_tables) {
             if !found.contains(&key) {
                 found.push(key);
             }

@@ -53,6 +53,10 @@ pub enum Problem {
         allowed: String,
     },
 
+    /// The keys of a cluster do not make a node, for this reason.
+    #[error("{0}")]
+    NoNode(String),
+
     /// The value of an environment variable is not UTF-8.
     #[error("environment variable {variable}: its value is not UTF-8; configuration is text")]
     NotUnicode {

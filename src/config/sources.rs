@@ -5,7 +5,7 @@ use super::layer::Layer;
 use super::problem::{ConfigRefusal, Problem, Setting};
 use super::secrets::without_secrets;
 use super::table::Key;
-use super::{AuthMethod, Config, keys, listener_contradictions, value};
+use super::{AuthMethod, Config, cluster_problems, keys, listener_contradictions, value};
 use crate::file_thread;
 use config::Value;
 use serde::{Deserialize, Serialize};
@@ -324,7 +324,7 @@ pub(super) fn contradictions(
         Some(Problem::Contradiction { keys, rule })
     });
     let listeners = listeners.map(|value| listener_contradictions::contradictions(config, value));
-    found.chain(listeners.unwrap_or_default()).collect()
+    found.chain(listeners.unwrap_or_default()).chain(cluster_problems::problems(config)).collect()
 }
 
 /// Reads a configuration file with this text alone. The error is what an operator is told.

@@ -4,6 +4,7 @@
 use super::data::data_directory;
 use super::output::{REFUSED, complain, say};
 use clap::Subcommand;
+use homing::auth::file_error::LARGEST_SECRET;
 use homing::broker::observer::Observer;
 use homing::broker::owner_door::OwnerDoor;
 use homing::broker::reload::ReloadMode;
@@ -15,8 +16,11 @@ use homing::cluster::messages::{Cell, NodeEvent};
 use homing::cluster::node::{JoinError, Node, NodeDoor};
 use homing::cluster::row::ClusterView;
 use homing::cluster::sys;
-use homing::config::{Cluster, Config, DurabilityLevel};
+use homing::config::{Cluster, Config};
+use homing::file_thread::{opens, read_within};
 use homing::log::stderr;
+use homing::net::tls::client::client_config;
+use homing::net::tls::settings::CertificateFiles;
 use homing::service;
 use homing::store::replicated::ReplicatedStore;
 use homing::store::{Store, StoreError};
@@ -26,6 +30,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tracing::{error, info, warn};
+use zeroize::Zeroizing;
 
 /// Time for the broker to end its lease before it stops.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -84,9 +89,6 @@ pub(crate) fn query(query: &ClusterQuery, config: &Config) -> ExitCode {
         if !settings.is_on() {
             return refuse("cluster.name is needed: the section [cluster] of the configuration", REFUSED);
         }
-        if let Some(problem) = problem_of(config) {
-            return refuse(&problem, REFUSED);
-        }
         let engine = match open_engine(settings) {
             Ok(engine) => engine,
             Err(why) => return refuse(&why, REFUSED),
@@ -111,41 +113,6 @@ pub(crate) fn query(query: &ClusterQuery, config: &Config) -> ExitCode {
     }
 }
 
-/// Returns the first reason why these settings make no node of a cluster, and what would be right.
-fn problem_of(config: &Config) -> Option<String> {
-    let Cluster { node, nodes, nats, .. } = &config.cluster;
-    let unnamed = config.listeners.iter().any(|listener| listener.name.is_none());
-    let durability = config.store.durability;
-    let is_weak =
-        matches!(durability, DurabilityLevel::Os | DurabilityLevel::None | DurabilityLevel::Interval);
-    [
-        (nodes.is_empty(), "cluster.nodes is needed: the names of all nodes, the same list on each".to_owned()),
-        (
-            config.cluster.place().is_none(),
-            format!("cluster.node {node:?} has to be one of cluster.nodes {nodes:?}"),
-        ),
-        (nats.is_empty(), "cluster.nats is needed: the servers of NATS JetStream".to_owned()),
-        (
-            is_weak,
-            format!("store.durability = {:?} does not fit a cluster, whose engine stores each group before it is acknowledged: leave it at \"commit\"", durability.name()),
-        ),
-        (config.store.copied_to().is_some(), "store.ship_to does not work in a cluster: the log is in NATS".to_owned()),
-        (unnamed, "each of [[listeners]] needs a name in a cluster: sessions remember it on all nodes".to_owned()),
-        (
-            config.cluster.certificate_paths().is_none()
-                && (!config.cluster.nats_certificate.is_empty() || !config.cluster.nats_key.is_empty()),
-            "cluster.nats_certificate and cluster.nats_key are needed together".to_owned(),
-        ),
-        (
-            config.cluster.nats_user.is_empty() != config.cluster.nats_password_file.is_empty(),
-            "cluster.nats_user and cluster.nats_password_file are needed together".to_owned(),
-        ),
-    ]
-    .into_iter()
-    .find_map(|(is_wrong, text)| is_wrong.then_some(text))
-    .or_else(|| config.cluster.timing().err().map(|error| format!("cluster.{error}")))
-}
-
 /// Opens the engine that the settings name.
 ///
 /// # Errors
@@ -154,12 +121,7 @@ pub(crate) fn open_engine(settings: &Cluster) -> Result<Arc<dyn Engine>, String>
     #[cfg(feature = "cluster")]
     {
         use homing::cluster::nats::{Nats, NatsSettings};
-        let password = settings.password_path().map(|path| {
-            std::fs::read_to_string(&path)
-                .map(|text| zeroize::Zeroizing::new(text.lines().next().unwrap_or_default().to_owned()))
-                .map_err(|error| format!("cluster.nats_password_file {}: {error}", path.display()))
-        });
-        let user = password.transpose()?.map(|password| (settings.nats_user.clone(), password));
+        let user = password(settings)?.map(|password| (settings.nats_user.clone(), password));
         let settings = NatsSettings {
             cluster: settings.name.clone(),
             cell: 0,
@@ -180,6 +142,36 @@ pub(crate) fn open_engine(settings: &Cluster) -> Result<Arc<dyn Engine>, String>
     ))
 }
 
+/// Reads the password of this node at NATS, if it has one.
+///
+/// # Errors
+/// The file cannot be read.
+fn password(settings: &Cluster) -> Result<Option<Zeroizing<String>>, String> {
+    let Some(path) = settings.password_path() else { return Ok(None) };
+    let _opened = opens(&path);
+    let content = read_within(&path, LARGEST_SECRET).map(Zeroizing::new);
+    let content =
+        content.map_err(|error| format!("cluster.nats_password_file {}: {error}", path.display()))?;
+    let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    Ok(Some(Zeroizing::new(String::from_utf8_lossy(line).trim_end_matches('\r').to_owned())))
+}
+
+/// Reads the files of a node, and keeps nothing. May hang as long as a file does.
+///
+/// # Errors
+/// What is wrong with a file, and its key.
+pub(crate) fn check_files(settings: &Cluster) -> Result<(), String> {
+    if !settings.is_on() {
+        return Ok(());
+    }
+    password(settings)?;
+    let identity = settings.certificate_paths();
+    let identity = identity.map(|(certificate, key)| CertificateFiles { certificate, chain: None, key });
+    let tls = client_config(settings.ca_path().as_deref(), identity.as_ref());
+    tls.map(drop)
+        .map_err(|error| format!("{error} (cluster.nats_ca, cluster.nats_certificate or cluster.nats_key)"))
+}
+
 /// Joins the cluster, so that this node stands by.
 ///
 /// # Errors
@@ -190,9 +182,6 @@ pub(crate) fn join(config: &Config, signals: &mut Signals) -> Result<Node, ExitC
         stderr::flush();
         ExitCode::from(code)
     };
-    if let Some(problem) = problem_of(config) {
-        return Err(refuse(&problem, 2));
-    }
     let engine = open_engine(&config.cluster).map_err(|why| refuse(&why, 2))?;
     let Some(data) = data_directory(config) else {
         return Err(refuse("store.path is needed in a cluster", 2));

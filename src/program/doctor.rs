@@ -4,6 +4,7 @@ use super::data::{data_directory, socket_to_ask};
 use super::output::{REFUSED, complain, say};
 use super::settings::check_config;
 use homing::broker;
+use homing::broker::bridges;
 use homing::config::{Config, ConfigRefusal, Loaded};
 use homing::doctor::{self, CheckedBroker};
 use homing::finding::{Finding, Severity};
@@ -49,8 +50,8 @@ pub(crate) fn check_with_files(loaded: &Loaded) -> ExitCode {
     }
 }
 
-/// Looks at the data directory, and reads the files of the HTTP interface and of the export.
-/// Returns the problems.
+/// Looks at the data directory, and reads the files of the HTTP interface, of the export, of bridges,
+/// sinks and the cluster. Returns the problems.
 fn other_files(config: &Config) -> Vec<String> {
     let usable = |data: &Path| refuse_following(data).and_then(|()| sqlite::directory::check(data));
     let store = data_directory(config).and_then(|directory| usable(&directory).err());
@@ -59,6 +60,12 @@ fn other_files(config: &Config) -> Vec<String> {
     let copy = copy_of(config).filter(|copy| copy.severity == Severity::Fail);
     mistakes.extend(copy.map(|copy| copy.text));
     mistakes.extend(files_of_interface(config));
+    mistakes.extend(config.bridges.iter().filter_map(|bridge| {
+        let error = bridges::check_files(bridge).err()?;
+        Some(format!("{error} (bridge {:?} of [[bridges]])", bridge.label()))
+    }));
+    mistakes.extend(files_of_sinks(config));
+    mistakes.extend(super::cluster::check_files(&config.cluster).err());
     mistakes.extend(otlp::check(&config.otlp).err().map(|error| error.with_key()));
     mistakes
 }
@@ -78,6 +85,21 @@ fn files_of_interface(config: &Config) -> Vec<String> {
 
 #[cfg(not(feature = "admin"))]
 fn files_of_interface(_: &Config) -> Vec<String> {
+    Vec::new()
+}
+
+/// Reads the files of the sinks. Returns the problems in them.
+#[cfg(feature = "sinks")]
+fn files_of_sinks(config: &Config) -> Vec<String> {
+    let problem = |sink: &homing::config::Sink| {
+        let error = homing::broker::sinks::check_files(sink).err()?;
+        Some(format!("{error} (sink {:?} of [[sinks]])", sink.label()))
+    };
+    config.sinks.iter().filter_map(problem).collect()
+}
+
+#[cfg(not(feature = "sinks"))]
+fn files_of_sinks(_: &Config) -> Vec<String> {
     Vec::new()
 }
 

@@ -320,6 +320,49 @@ fn check_config_reads_the_files_that_the_configuration_names_unless_told_not_to(
 }
 
 #[test]
+fn check_config_reads_the_files_of_bridges_sinks_and_the_cluster() {
+    let run = DoctorRun::new("check-tables").set("store.durability=commit");
+    run.write(
+        "homing.toml",
+        "[[bridges]]\nname = \"b\"\naddresses = [\"mqtt://127.0.0.1:1\"]\nuser = \"u\"\npassword_file = \"no-password\"\n\
+         [[bridges.topics]]\ndirection = \"out\"\nfilter = \"t\"\n\
+         [[bridges]]\nname = \"c\"\naddresses = [\"tls://127.0.0.1:1\"]\nca = \"no-ca\"\n\
+         [[bridges.topics]]\ndirection = \"out\"\nfilter = \"t\"\n\
+         [[sinks]]\nname = \"s\"\nurl = \"http://127.0.0.1:1/\"\nfilters = [\"t\"]\nheader_files = { X-A = \"no-header\" }\n\
+         [cluster]\nname = \"p\"\nnode = \"a\"\nnodes = [\"a\"]\nnats = [\"nats://127.0.0.1:1\"]\nnats_user = \"u\"\n\
+         nats_password_file = \"no-secret\"\n",
+    );
+    let mut command = run.command_of("check-config");
+    let checked = command.args(["--config", "homing.toml"]).output().expect("the binary was built");
+    let said = String::from_utf8_lossy(&checked.stderr);
+    assert_eq!(checked.status.code(), Some(2), "{said}");
+    for (file, key) in [
+        ("no-password", "bridge \"b\" of [[bridges]]"),
+        ("no-ca", "bridge \"c\" of [[bridges]]"),
+        ("no-header", "sink \"s\" of [[sinks]]"),
+        ("no-secret", "cluster.nats_password_file"),
+    ] {
+        let is_named = said.lines().any(|line| line.contains(file) && line.contains(key));
+        assert!(is_named, "{file}, {key}: {said}");
+    }
+}
+
+#[test]
+fn check_config_and_doctor_refuse_a_cluster_that_the_start_refuses() {
+    for command in ["check-config", "doctor"] {
+        let run = DoctorRun::new("check-node").set("cluster.name=plant");
+        let output = run.command_of(command).output().expect("the binary was built");
+        let said =
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        assert_ne!(output.status.code(), Some(0), "{said}");
+        assert!(
+            said.contains("cluster.nodes is needed") && said.contains("cluster.nats is needed"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn check_config_refuses_what_only_the_start_would_refuse() {
     let check = |run: &DoctorRun, arguments: &[&str]| {
         let mut command = run.command_of("check-config");

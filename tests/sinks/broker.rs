@@ -57,6 +57,8 @@ impl Broker {
     /// Starts the broker, and waits for its address and for a line with these words.
     fn start_until(&mut self, words: &str) {
         let mut serve = Command::new(env!("CARGO_BIN_EXE_homing"));
+        // Names that begin with "hangs" are never resolved.
+        serve.env("LD_PRELOAD", shim("mosquitto"));
         serve.env("HOMING_ADMIN__ADDRESSES", "off").arg("serve").arg("--config").arg(&self.file);
         serve.arg("--data-dir").arg(&self.data);
         let listen = self.address.map_or("127.0.0.1:0".to_owned(), |address| address.to_string());
@@ -74,8 +76,6 @@ impl Broker {
 
     pub fn kill(&mut self) {
         self.process.as_mut().expect("it runs").kill();
-        // Names that begin with "hangs" are never resolved.
-        serve.env("LD_PRELOAD", shim("mosquitto"));
     }
 
     /// Returns the next line of the log with these words.

@@ -77,21 +77,34 @@ pub(super) async fn read_files(
     if !address.is_tls && bridge.password_file.is_none() {
         return Ok(Secrets::default());
     }
+    thread.run(reading(bridge, address.is_tls)).await?
+}
+
+/// Reads the files of a bridge, and keeps nothing. May hang as long as a file does.
+///
+/// # Errors
+/// What is wrong with a file.
+pub fn check_files(bridge: &Bridge) -> Result<(), String> {
+    let is_tls = bridge.addresses.iter().flatten().any(|address| address.is_tls);
+    reading(bridge, is_tls)().map(drop).map_err(|error| error.to_string())
+}
+
+/// Returns what reads the files of a bridge.
+fn reading(bridge: &Bridge, is_tls: bool) -> impl FnOnce() -> Result<Secrets, DialError> + Send + use<> {
     let path = |file: &Option<String>| file.as_ref().map(PathBuf::from);
-    let (password_file, ca, is_tls) = (path(&bridge.password_file), path(&bridge.ca), address.is_tls);
+    let (password_file, ca) = (path(&bridge.password_file), path(&bridge.ca));
     let alpn = bridge.alpn.clone().unwrap_or_default();
     let identity = bridge.certificate.as_ref().zip(bridge.key.as_ref()).map(|(certificate, key)| {
         CertificateFiles { certificate: certificate.into(), chain: None, key: key.into() }
     });
-    let read = move || {
+    move || {
         let mut tls = is_tls.then(|| client_config(ca.as_deref(), identity.as_ref())).transpose()?;
         if let Some(config) = &mut tls {
             Arc::make_mut(config).alpn_protocols = alpn.into_iter().map(String::into_bytes).collect();
         }
         let password = password_file.map(|file| read_password(&file)).transpose()?;
         Ok(Secrets { tls, password })
-    };
-    thread.run(read).await?
+    }
 }
 
 fn read_password(file: &Path) -> Result<Zeroizing<Vec<u8>>, DialError> {

@@ -48,6 +48,7 @@ use crate::broker::sinks::SinkTask;
 use crate::clock;
 use crate::config::{Bridge, Config, Sink};
 use crate::scheduling;
+pub use dial::check_files;
 pub(super) use parts::BridgeParts;
 use parts::OwnLimits;
 use reports::{FarDirectory, FarFacts, QueueCapacity};

@@ -1,0 +1,92 @@
+//! What a node of a cluster needs beyond values that are each allowed.
+
+use super::choices::DurabilityLevel;
+use super::problem::Problem;
+use super::{Cluster, Config};
+
+/// Returns every reason why this configuration makes no node of the cluster that it names; none
+/// without a cluster.
+pub(super) fn problems(config: &Config) -> Vec<Problem> {
+    if !config.cluster.is_on() {
+        return Vec::new();
+    }
+    let timing = config.cluster.timing().err().map(|error| format!("cluster.{error}"));
+    let all = of_cluster(&config.cluster).into_iter().chain(of_others(config)).flatten().chain(timing);
+    all.map(Problem::NoNode).collect()
+}
+
+fn of_cluster(cluster: &Cluster) -> [Option<String>; 4] {
+    let Cluster { node, nodes, nats, nats_user, nats_password_file, .. } = cluster;
+    let member = match nodes.is_empty() {
+        true => Some("cluster.nodes is needed: the names of all nodes, the same list on each".to_owned()),
+        false => (cluster.place().is_none())
+            .then(|| format!("cluster.node {node:?} has to be one of cluster.nodes {nodes:?}")),
+    };
+    let has_half = cluster.nats_certificate.is_empty() != cluster.nats_key.is_empty();
+    [
+        member,
+        nats.is_empty().then(|| "cluster.nats is needed: the servers of NATS JetStream".to_owned()),
+        has_half.then(|| "cluster.nats_certificate and cluster.nats_key are needed together".to_owned()),
+        (nats_user.is_empty() != nats_password_file.is_empty())
+            .then(|| "cluster.nats_user and cluster.nats_password_file are needed together".to_owned()),
+    ]
+}
+
+fn of_others(config: &Config) -> [Option<String>; 3] {
+    let durability = config.store.durability;
+    let is_weak =
+        matches!(durability, DurabilityLevel::Os | DurabilityLevel::None | DurabilityLevel::Interval);
+    let unnamed = config.listeners.iter().any(|listener| listener.name.is_none());
+    [
+        is_weak.then(|| {
+            format!(
+                "store.durability = {:?} does not fit a cluster, whose engine stores each group before it is acknowledged: leave it at \"commit\"",
+                durability.name()
+            )
+        }),
+        config
+            .store
+            .copied_to()
+            .map(|_| "store.ship_to does not work in a cluster: the log is in NATS".to_owned()),
+        unnamed.then(|| {
+            "each of [[listeners]] needs a name in a cluster: sessions remember it on all nodes".to_owned()
+        }),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::sources::load_text as load;
+
+    const NODE: &str = "[cluster]\nname = \"plant\"\nnode = \"a\"\nnodes = [\"a\", \"b\"]\nnats = [\"nats://127.0.0.1:4222\"]\n";
+
+    #[test]
+    fn a_node_has_its_name_in_the_list_and_servers() {
+        assert!(load(NODE).is_ok());
+        assert!(load("[cluster]\nnode = \"a\"\n").is_ok(), "without a name there is no cluster");
+    }
+
+    #[test]
+    fn everything_that_a_node_lacks_is_told_at_once() {
+        let text = "[cluster]\nname = \"plant\"\nnode = \"z\"\nnodes = [\"a\"]\nnats_user = \"u\"\nnats_key = \"k\"\n\
+                    lease = \"5s\"\n[store]\ndurability = \"os\"\nship_to = \"copy\"\n[[listeners]]\naddress = \"127.0.0.1:0\"\n";
+        let refusal = load(text).expect_err("it is no node");
+        for problem in [
+            "cluster.node \"z\" has to be one of cluster.nodes [\"a\"]",
+            "cluster.nats is needed",
+            "cluster.nats_certificate and cluster.nats_key",
+            "cluster.nats_user and cluster.nats_password_file",
+            "store.durability = \"os\" does not fit a cluster",
+            "store.ship_to does not work in a cluster",
+            "each of [[listeners]] needs a name in a cluster",
+            "cluster.suspect_after",
+        ] {
+            assert!(refusal.contains(problem), "{problem}: {refusal}");
+        }
+        let refusal = load("[cluster]\nname = \"plant\"\n").expect_err("it has no nodes");
+        assert!(
+            refusal.contains("cluster.nodes is needed") && !refusal.contains("cluster.node \""),
+            "{refusal}"
+        );
+    }
+}
