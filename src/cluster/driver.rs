@@ -21,7 +21,7 @@ use crate::persistence::ownership::{
 use crate::store::frame::cluster::FrameKind;
 use crate::store::replicated::NextGroup;
 use crate::store::sqlite::{Mark, Sqlite};
-use crate::store::wall::{FileTime, Heartbeat};
+use crate::store::wall::{FileTime, Heartbeat, resume};
 use crate::store::{Moment, StoreError};
 use crate::time::{Instant, millis};
 use bytes::Bytes;
@@ -437,7 +437,14 @@ impl Driver {
     fn moment(&self) -> Heartbeat {
         match self.time {
             Some(time) => Heartbeat::at(Moment::now(), time),
-            None => self.follower.as_ref().map_or_else(|| self.tail.mark(), Follower::mark).moment,
+            None => match self.follower.as_ref().map_or_else(|| self.tail.mark(), Follower::mark).moment {
+                // The time of a new log begins with the wall clock, as that of a new store.
+                none if none == Heartbeat::default() => {
+                    let now = Moment::now();
+                    Heartbeat::at(now, resume(None, now).time)
+                }
+                last => last,
+            },
         }
     }
 

@@ -252,7 +252,12 @@ fn take_directory(database: &mut Sqlite, cluster: &ClusterRow, data: &Path) -> R
     let directory = database.cluster_directory()?;
     let data = data.display();
     match (directory, applied.id) {
-        (0, log) if mark.position == 0 && log.is_none_or(|log| log == cluster.log) => {
+        // A database that has run has a heartbeat. After `homing cluster leave` it has no position.
+        (0, log)
+            if mark.position == 0
+                && database.heartbeat()?.is_none()
+                && log.is_none_or(|log| log == cluster.log) =>
+        {
             let id = crate::store::log::new_id();
             database.set_log_id(cluster.log)?;
             database.join_cluster(id)?;

@@ -182,6 +182,10 @@ pub(crate) fn join(config: &Config, signals: &mut Signals) -> Result<Node, ExitC
         stderr::flush();
         ExitCode::from(code)
     };
+    // A node with a file that cannot be read would end when it owns the cell, and so would the next.
+    if let Err(mistakes) = homing::broker::check_files(config, |_| Vec::new()) {
+        return Err(refuse(&mistakes.join("\n"), 2));
+    }
     let engine = open_engine(&config.cluster).map_err(|why| refuse(&why, 2))?;
     let Some(data) = data_directory(config) else {
         return Err(refuse("store.path is needed in a cluster", 2));

@@ -14,6 +14,7 @@ use crate::support::{Connect, Message, RawClient, V5, now};
 use crate::trial::Trial;
 use homing::cluster::engine::Engine;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 use std::time::Duration;
 
@@ -242,7 +243,12 @@ fn what_was_acknowledged_survives_any_fault_of_a_machine() {
         let pending = clients.run(&trial, || {
             await_moment_of_kill(|| trial.acknowledged() >= from + count, Duration::ZERO);
             trial.about_to_kill();
-            more = play(&mut plant, fault, owner);
+            more =
+                catch_unwind(AssertUnwindSafe(|| play(&mut plant, fault, owner))).unwrap_or_else(|failure| {
+                    // Else the clients would stay for ever.
+                    (0..NODES.len()).for_each(|node| plant.kill(node));
+                    resume_unwind(failure)
+                });
         });
         let next = plant.owner();
         let found = seen.entry(fault).or_default();
