@@ -16,7 +16,8 @@
 //! | layer | files |
 //! |---|---|
 //! | inputs: `Shard` | `inputs`, [`turn::io`] (the turn), `clients/receive`, `clients/read_ahead` |
-//! | a packet | `clients/connect`, `clients/auth_exchange`, `delivery/publish`, `rules/mounted`, |
+//! | a packet | `clients/connect`, `clients/connect_checks`, `clients/establish`, |
+//! | | `clients/auth_exchange`, `delivery/publish`, `rules/mounted`, |
 //! | | `delivery/operator_publish`, |
 //! | | `subscriptions/subscribe`, `subscriptions/suback` |
 //! | a portion | `delivery/fan_out`, [`clients::deadlines`] |

@@ -6,15 +6,12 @@
 //! Keep Alive does not run while a connection is paused, because the broker may not read then.
 
 use crate::access::bans::Ban;
-use crate::access::meter::{RateMeter, TrafficMeter, TrafficRates};
 use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::expiry::lazy::Registered;
 use crate::login::arrival::Arrival;
 use crate::login::authentication::{AuthDecision, Authentication};
-use crate::login::debts::Debtor;
 use crate::login::listener_terms::ListenerTerms;
 use crate::login::pending_exchange::{ExchangeEnd, PendingExchange};
-use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::owner::Owner;
 use crate::mqtt::packet::{Connect, ProtocolVersion};
 use crate::mqtt::publisher_name::PublisherName;
@@ -27,7 +24,9 @@ use crate::session::topic_alias::IncomingAliases;
 use crate::session::trace_steps::NotedPackets;
 use crate::session::wire::Wire;
 use crate::shard::clients::bans::BanSearch;
-use crate::shard::clients::read_ahead::Search;
+use crate::shard::clients::metered_traffic::MeteredTraffic;
+use crate::shard::clients::partial::{Partial, next_byte};
+use crate::shard::clients::pause::{Pause, Pauses};
 use crate::shard::turn::effects::Effects;
 use crate::shared::Pot;
 use crate::slots::{ConnectionId, SessionId};
@@ -35,8 +34,6 @@ use crate::time::Instant;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-
-use crate::shard::clients::pause::{Pause, Pauses};
 
 /// Most bytes that are read at once from a client that is not connected yet.
 pub const FIRST_READ_SIZE: usize = 4096;
@@ -121,116 +118,6 @@ pub struct Rare {
     pub unreadable: Option<Instant>,
     /// The meters of the client's traffic. `None` where no rate holds.
     pub metered: Option<Box<MeteredTraffic>>,
-}
-
-/// The traffic of a client, measured against its rates.
-#[derive(Debug)]
-pub struct MeteredTraffic {
-    /// The meters.
-    pub meter: TrafficMeter,
-    /// The meter of acknowledgements that were handled during a pause for the rate.
-    ahead: RateMeter,
-    /// The debtor after the connection; `None` if the rate came after CONNACK, by a reload.
-    pub debtor: Option<Debtor>,
-    /// The time at which the pause for the rate ends. Without a pause: the end of the last pause;
-    /// [`Instant::ZERO`] before the first.
-    pub until: Instant,
-    /// The next time at which the broker looks whether a paused client is gone.
-    pub look: Instant,
-}
-
-/// The time between two looks whether a client that is paused for its rate is gone. A look takes a
-/// system call.
-const LOOK: Duration = Duration::from_secs(1);
-
-impl MeteredTraffic {
-    /// Returns the meters of a client that has sent nothing.
-    pub fn new(now: Instant) -> MeteredTraffic {
-        MeteredTraffic {
-            meter: TrafficMeter::new(now),
-            ahead: RateMeter::new(now),
-            debtor: None,
-            until: Instant::ZERO,
-            look: Instant::ZERO,
-        }
-    }
-
-    /// Pauses the client until `due`.
-    pub fn pause(&mut self, now: Instant, due: Instant) {
-        (self.until, self.look) = (due, now + LOOK);
-    }
-
-    /// Meters an acknowledgement that is handled during the pause, and extends the pause. Returns
-    /// false, and meters nothing, if the acknowledgements alone are above the rate. The next look
-    /// is then at the time from which one may be handled.
-    pub(crate) fn meter_ahead(&mut self, now: Instant, rates: TrafficRates, bytes: usize) -> bool {
-        // Only a rate in bytes bounds acknowledgements.
-        let Some(rate) = rates.bytes else { return true };
-        let due = self.ahead.due(rate);
-        if due > now {
-            self.look = self.look.min(due);
-            return false;
-        }
-        self.ahead.meter(now, rate, bytes as u64);
-        self.until = self.until.max(self.meter.meter(now, rates, 0, bytes as u64));
-        true
-    }
-}
-
-/// Bytes that a connection has read and not handled.
-#[derive(Debug)]
-pub struct Partial {
-    bytes: Vec<u8>,
-    charge: Charge,
-    /// The time of the last byte of a partial packet, and the maximum time until the next byte.
-    /// `None` if no byte is expected.
-    awaited: Option<(Instant, Duration)>,
-    /// The search for acknowledgements in the bytes behind a pause.
-    pub(crate) search: Search,
-}
-
-impl Default for Partial {
-    fn default() -> Partial {
-        Partial { bytes: Vec::new(), charge: Charge::NONE, awaited: None, search: Search::default() }
-    }
-}
-
-impl Partial {
-    /// Keeps these bytes in place of the earlier ones.
-    pub fn keep(&mut self, bytes: Vec<u8>) {
-        self.charge.set(bytes.capacity());
-        self.bytes = bytes;
-    }
-
-    /// Starts to wait for the next byte of a partial packet, for `timeout` at most.
-    pub fn wait(&mut self, now: Instant, timeout: Duration) {
-        self.awaited = Some((now, timeout));
-    }
-
-    /// Returns the deadline of the next byte of a partial packet, or [`Instant::NEVER`] if none is
-    /// expected. The time before `awake_since`, when the machine woke from a suspend, does not
-    /// count.
-    fn deadline(&self, awake_since: Instant) -> Instant {
-        next_byte(self.awaited, awake_since)
-    }
-
-    /// Removes and returns the bytes. No further byte is expected then.
-    pub fn take(&mut self) -> Vec<u8> {
-        self.charge.set(0);
-        (self.awaited, self.search) = (None, Search::default());
-        std::mem::take(&mut self.bytes)
-    }
-}
-
-/// Returns the deadline of a byte that is awaited since a time, for a maximum time.
-fn next_byte(awaited: Option<(Instant, Duration)>, awake_since: Instant) -> Instant {
-    awaited.map_or(Instant::NEVER, |(since, timeout)| since.max(awake_since) + timeout)
-}
-
-impl Recount for Partial {
-    fn recount(&self) -> Recounted {
-        Recounted { in_use: self.bytes.capacity(), charged: self.charge.bytes() }
-    }
 }
 
 /// The phase of a connection.
@@ -365,7 +252,7 @@ impl Connection {
 
     /// Returns the number of bytes that were read and not handled.
     pub fn partial_len(&self) -> usize {
-        self.rare.as_ref().map_or(0, |rare| rare.partial.bytes.len())
+        self.rare.as_ref().map_or(0, |rare| rare.partial.size())
     }
 
     /// Returns true if bytes were read that nobody has looked at. Acknowledgements may be among
@@ -556,7 +443,7 @@ impl Connection {
     /// Arranges the next look whether a client that is paused for its rate is gone.
     pub(crate) fn looked(&mut self, now: Instant) {
         if let Some(metered) = self.rare.as_mut().and_then(|rare| rare.metered.as_mut()) {
-            metered.look = now + LOOK;
+            metered.looked(now);
         }
     }
 

@@ -12,7 +12,7 @@
 //! connection begins with it.
 
 use crate::login::debts::Debtor;
-use crate::shard::clients::connection::MeteredTraffic;
+use crate::shard::clients::metered_traffic::MeteredTraffic;
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::receive::PUBLISH;
 use crate::shard::core::Core;
