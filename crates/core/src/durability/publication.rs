@@ -1,45 +1,31 @@
 //! A publication on its way to its receivers: a read-only view of the message, and the state of its
 //! delivery.
 
-use crate::mqtt::audit::AuditTag;
 use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::outcome::Outcome;
-use crate::mqtt::publisher_name::PublisherName;
 use crate::peers::peer_batch::{Publisher, Readers, ReportTo};
 use crate::persistence::records::TransactionNumber;
-use crate::persistence::rows::Body;
 use crate::routing::retained::SetMark;
 use crate::routing::subscription_tree::{SessionSlot, ShardId, ShardSet};
 use crate::session::objectives::{ObjectiveSet, Objectives};
-use crate::session::wire::FrameKind;
+use crate::session::outbound::outgoing::OutgoingMessage;
 use crate::time::Instant;
-use std::rc::Rc;
 use std::time::Duration;
 
-/// A message on its way to its receivers. Borrows the parts of the message from the PUBLISH.
-/// Allocates a [`Message`] only when the message must outlive the PUBLISH: in a queue, in an
-/// in-flight window, in a peer batch, or as a retained message. A QoS 0 publication allocates
-/// nothing if all receivers are in this shard and take the message at once.
+/// A message on its way to its receivers. A QoS 0 publication allocates nothing if all receivers
+/// are in this shard and take the message at once.
 #[derive(Debug)]
 pub(crate) struct Publication<'a> {
-    pub parts: Parts<'a>,
+    /// The message, with all that its receivers in this shard share.
+    pub outgoing: OutgoingMessage<'a>,
     /// The session that published the message, for No Local. `None` for a message of the broker,
     /// and for a message to a shared subscription, which cannot have No Local.
     pub publisher: Option<Publisher>,
-    /// The name of the publisher. Messages keep it only if some redelivery policy wants dead
-    /// letters.
-    pub publisher_name: Option<PublisherName>,
-    /// The number by which a trace follows the message.
-    pub audit: AuditTag,
-    message: Option<Message>,
     /// The gate that is answered with the outcome of a held message. Without a gate, a message is
     /// refused instead of held.
     pub gate: Option<ReportTo>,
     /// Number of receivers for which the message is held.
     pub held: u32,
-    /// The message's row in the store. `None` until a stored session of this shard receives the
-    /// message.
-    pub body: Option<Rc<Body>>,
     /// True if one commit must cover the deliveries in all shards and the change that caused the
     /// publication. Such a change is, for example, the Packet Identifier of a QoS 2 PUBLISH, the
     /// end of a will, or the end of a delayed message. No packet of the message leaves a shard
@@ -57,20 +43,6 @@ pub(crate) struct Publication<'a> {
     pub set_mark: SetMark,
     /// The objectives that name the topic, once a delivery asked for them.
     objectives: Option<ObjectiveSet>,
-    /// The state of each of the shard's frames.
-    pub framed: [Framed; FrameKind::COUNT],
-}
-
-/// The state of the encoded packet that all receivers of one kind share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Framed {
-    /// No receiver got the packet yet.
-    Unsent,
-    /// One receiver got the packet, written straight into its outbox. Most messages have one
-    /// receiver, and a shared frame would cost an extra copy.
-    Once,
-    /// The shared frame is encoded.
-    LaidOut,
 }
 
 impl<'a> Publication<'a> {
@@ -79,48 +51,29 @@ impl<'a> Publication<'a> {
     pub(crate) fn new(parts: Parts<'a>, publisher: Option<SessionSlot>, here: ShardId) -> Publication<'a> {
         let publisher = publisher.map(|session| Publisher { shard: here, session });
         Publication {
-            parts,
+            outgoing: OutgoingMessage::new(parts),
             publisher,
-            publisher_name: None,
-            audit: AuditTag::NONE,
-            message: None,
             gate: None,
             held: 0,
-            body: None,
             atomic: false,
             is_orphaned: false,
             readers: Readers::default(),
             transaction: None,
             set_mark: SetMark::NONE,
             objectives: None,
-            framed: [Framed::Unsent; FrameKind::COUNT],
         }
     }
 
     /// Returns a publication of an existing message.
     pub(crate) fn of(message: &'a Message, publisher: Option<Publisher>) -> Publication<'a> {
         let mut publication = Publication::new(message.parts(), None, ShardId(0));
-        publication.publisher = publisher;
-        publication.publisher_name = message.shared_publisher();
-        publication.audit = message.audit();
-        publication.message = Some(message.clone());
+        (publication.outgoing, publication.publisher) = (OutgoingMessage::of(message), publisher);
         publication
-    }
-
-    /// Returns the message that its receivers share. The first call allocates it.
-    pub(crate) fn message(&mut self, scratch: &mut Vec<u8>) -> &Message {
-        let Publication { parts, publisher_name, audit, message, .. } = self;
-        message.get_or_insert_with(|| Message::audited(*audit, publisher_name.clone(), *parts, scratch))
     }
 
     /// Returns the objectives that name the topic.
     pub(crate) fn objectives(&mut self, all: &Objectives) -> ObjectiveSet {
-        *self.objectives.get_or_insert_with(|| all.of_topic(self.parts.topic))
-    }
-
-    /// Returns the message if it was allocated already.
-    pub(crate) fn existing(&self) -> Option<&Message> {
-        self.message.as_ref()
+        *self.objectives.get_or_insert_with(|| all.of_topic(self.outgoing.parts.topic))
     }
 
     /// Returns the outcome that the store records: `Taken` if the message is held for a receiver,

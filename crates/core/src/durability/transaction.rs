@@ -74,14 +74,14 @@ impl Durability {
         if publication.atomic {
             // The body is dropped before the part ends. If no receiver here refers to it, its
             // record is then taken out of the part.
-            publication.body = None;
+            publication.outgoing.body = None;
         }
         write_buffer.end_participation(publication.recorded_outcome(outcome));
         if publication.atomic || has_dead_letters {
             return Readiness::Committed(write_buffer.lsn());
         }
-        match &publication.body {
-            Some(body) => self.gate_ticket(from, number, body, early(publication.parts.qos)),
+        match &publication.outgoing.body {
+            Some(body) => self.gate_ticket(from, number, body, early(publication.outgoing.parts.qos)),
             None => Readiness::Now,
         }
     }

@@ -12,7 +12,7 @@ use crate::events::refusals::Refusal;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::named_enum::named_enum;
 use crate::session::drops::Counts;
-use crate::session::outbound::queue::Delivery;
+use crate::session::outbound::delivery::Delivery;
 use crate::session::outbound::sender::Sender;
 use crate::session::outbound::stall::Stall;
 use crate::session::trace_steps::cut;

@@ -2,7 +2,7 @@
 
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::QoS;
-use crate::session::outbound::queue::Delivery;
+use crate::session::outbound::delivery::Delivery;
 use crate::time::Instant;
 
 /// A message that waits for its receiver.

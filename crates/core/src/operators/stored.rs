@@ -9,7 +9,7 @@ use crate::operators::budget::Question;
 use crate::operators::message_summary::MessageSummary;
 use crate::operators::wanted::Wanted;
 use crate::persistence::records::{BodyNumber, EntryNumber};
-use crate::session::outbound::queue::Delivery;
+use crate::session::outbound::delivery::Delivery;
 use crate::slots::SessionId;
 use std::time::Duration;
 

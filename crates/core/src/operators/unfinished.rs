@@ -11,9 +11,9 @@ use crate::operators::stored::{StoredBody, StoredMessage, StoredPlace, stored_pl
 use crate::operators::wait_reason::{WaitReason, Waiting};
 use crate::operators::wanted::Wanted;
 use crate::persistence::records::{BodyNumber, EntryNumber};
+use crate::session::outbound::delivery::Delivery;
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::one_message::MessageName;
-use crate::session::outbound::queue::Delivery;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;

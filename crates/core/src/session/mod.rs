@@ -28,6 +28,7 @@
 //! | `subscriptions` | the session's own Topic Filters, and the checks of SUBSCRIBE |
 //! | `violation` | a protocol rule that a client broke |
 //! | `will` | when the Will Message is published |
+//! | `frame` | a PUBLISH as bytes that several receivers share |
 //! | `wire` | the outbox of a connection, and the limits of its client |
 //! | `outbox` | bytes that wait to be written |
 //! | `counters` | counts of what sessions did |
@@ -43,6 +44,7 @@ pub mod connect;
 pub mod counters;
 pub mod disconnect;
 pub mod drops;
+pub mod frame;
 pub mod granted_topic;
 mod id_set;
 pub mod inbound;

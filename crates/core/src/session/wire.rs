@@ -1,10 +1,11 @@
 //! The writing half of one connection: its outbox, and the limits of the client at its other end.
 
 use crate::mqtt::codec::{self, AckKind, LARGEST_PACKET, PublishHead};
-use crate::mqtt::message::{LARGE_PAYLOAD, Message};
+use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::{Packet, PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::persistence::rows::Entry;
 use crate::session::drops::DropReason;
+use crate::session::frame::{Frame, FrameKind, head, remaining_expiry};
 use crate::session::mount_point::MountPoint;
 use crate::session::outbox::Outbox;
 use crate::session::topic_alias::{Naming, OutgoingAliases};
@@ -243,11 +244,13 @@ impl Wire {
         self.rare.as_ref()?.mount_point.as_ref()
     }
 
-    /// True if the client takes [`Frame`]s: without aliases, copies differ in the Packet Identifier
-    /// alone. False also while packets are noted, because a frame does not know its message, and
-    /// behind a mount point, because the client has other names of the topics.
-    pub fn takes_frames(&self) -> bool {
-        self.rare.is_none()
+    /// Returns the kind of [`Frame`]s that the client takes at a QoS: without aliases, copies differ
+    /// in the Packet Identifier alone. Returns `None` while packets are noted, because a frame does
+    /// not know its message, and behind a mount point, because the client has other names of the
+    /// topics.
+    #[inline]
+    pub fn frame_kind(&self, qos: QoS) -> Option<FrameKind> {
+        self.rare.is_none().then(|| FrameKind::of(self.version, qos))
     }
 
     /// True if a trace follows the client.
@@ -370,18 +373,19 @@ impl Wire {
     }
 
     /// Appends a PUBLISH without a frame. `large` is the payload to share instead of copying, if
-    /// there is one. Only if [`Self::takes_frames`].
+    /// there is one. Only if the client has a
+    /// [`Self::frame_kind`].
     ///
     /// # Errors
     /// [`TooLarge`], and nothing is appended.
     pub fn put_parts(
         &mut self,
         now: Instant,
-        parts: FrameParts<'_>,
+        parts: Parts<'_>,
         packet_id: Option<PacketId>,
         large: Option<&Bytes>,
     ) -> Result<(), TooLarge> {
-        self.put_whole(parts.head(now, packet_id), parts.payload, large)
+        self.put_whole(head(now, parts, packet_id), parts.payload, large)
     }
 
     // Inlined into both callers, so that neither copies the head.
@@ -407,7 +411,8 @@ impl Wire {
     }
 
     /// Appends a frame that was laid out for several receivers. `large` is its payload, if the
-    /// frame shares it. Only if [`Self::takes_frames`].
+    /// frame shares it. Only if the client has a
+    /// [`Self::frame_kind`].
     ///
     /// # Errors
     /// [`TooLarge`], and nothing is appended.
@@ -417,17 +422,10 @@ impl Wire {
         packet_id: Option<PacketId>,
         large: Option<&Bytes>,
     ) -> Result<(), TooLarge> {
-        if frame.len > self.maximum_packet_size as usize {
+        if frame.packet_len() > self.maximum_packet_size as usize {
             return Err(TooLarge);
         }
-        let out = self.outbox.buffer();
-        let at = out.len() + frame.packet_id_at;
-        out.extend_from_slice(&frame.bytes);
-        if let Some(id) = packet_id
-            && let Some(field) = out.get_mut(at..at + 2)
-        {
-            field.copy_from_slice(&id.get().to_be_bytes());
-        }
+        frame.append_to(self.outbox.buffer(), packet_id);
         if let Some(payload) = large {
             self.outbox.push_shared(payload.clone());
         }
@@ -467,170 +465,5 @@ impl Wire {
             self.note(TraceStep::of_packet(StepKind::PacketOut, packet));
         }
         Ok(())
-    }
-}
-
-/// Returns the remaining seconds of a Message Expiry Interval, or `None` without one. The value is
-/// rounded up, so that a fresh message carries its original interval. Only a message that is
-/// already in flight is sent with 0.
-// 5.0 [MQTT-3.3.2-6]
-fn remaining_expiry(expires: Instant, now: Instant) -> Option<u32> {
-    if expires.is_never() {
-        return None;
-    }
-    Some(u32::try_from(expires.since(now).as_millis().div_ceil(1000)).unwrap_or(u32::MAX))
-}
-
-/// The kind of a receiver: receivers of one kind get the same bytes, so they share a [`Frame`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameKind {
-    /// 3.x, QoS 0.
-    V3AtMostOnce,
-    /// 3.x, QoS 1.
-    V3AtLeastOnce,
-    /// 3.x, QoS 2.
-    V3ExactlyOnce,
-    /// 5.0, QoS 0.
-    V5AtMostOnce,
-    /// 5.0, QoS 1.
-    V5AtLeastOnce,
-    /// 5.0, QoS 2.
-    V5ExactlyOnce,
-}
-
-impl FrameKind {
-    /// Number of kinds.
-    pub const COUNT: usize = FrameKind::V5ExactlyOnce as usize + 1;
-
-    /// Returns the kind of a receiver with this version and QoS.
-    pub fn of(version: ProtocolVersion, qos: QoS) -> FrameKind {
-        match (version.is_v5(), qos) {
-            (false, QoS::AtMostOnce) => FrameKind::V3AtMostOnce,
-            (false, QoS::AtLeastOnce) => FrameKind::V3AtLeastOnce,
-            (false, QoS::ExactlyOnce) => FrameKind::V3ExactlyOnce,
-            (true, QoS::AtMostOnce) => FrameKind::V5AtMostOnce,
-            (true, QoS::AtLeastOnce) => FrameKind::V5AtLeastOnce,
-            (true, QoS::ExactlyOnce) => FrameKind::V5ExactlyOnce,
-        }
-    }
-}
-
-/// A PUBLISH that is laid out once for all receivers of the same bytes: same version, QoS and
-/// RETAIN, no Subscription Identifier, no alias. Copies differ in the Packet Identifier alone.
-#[derive(Debug, Default)]
-pub struct Frame {
-    bytes: Vec<u8>,
-    packet_id_at: usize,
-    /// True if the payload is in a buffer of its own. The frame outlives the message, so it holds
-    /// no reference to that buffer.
-    is_shared: bool,
-    len: usize,
-}
-
-/// The contents of a [`Frame`].
-#[derive(Clone, Copy, Debug)]
-pub struct FrameParts<'a> {
-    /// The Topic Name.
-    pub topic: &'a str,
-    /// The encoded properties that are forwarded unchanged.
-    pub forwarded: &'a [u8],
-    /// The payload.
-    pub payload: &'a [u8],
-    /// The time at which the message expires; [`Instant::NEVER`] without a Message Expiry Interval.
-    pub expires: Instant,
-    /// The QoS of the copies.
-    pub qos: QoS,
-    /// The RETAIN flag of the copies.
-    pub retain: bool,
-}
-
-impl<'a> FrameParts<'a> {
-    fn head(&self, now: Instant, packet_id: Option<PacketId>) -> PublishHead<'a> {
-        PublishHead {
-            dup: false,
-            qos: self.qos,
-            retain: self.retain,
-            topic: self.topic,
-            packet_id,
-            topic_alias: None,
-            message_expiry: remaining_expiry(self.expires, now),
-            subscription_ids: &[],
-            forwarded: self.forwarded,
-        }
-    }
-}
-
-impl Frame {
-    /// Lays out a new PUBLISH. `large` is the payload if it has a buffer of its own, which each
-    /// receiver shares.
-    pub fn lay_out(
-        &mut self,
-        now: Instant,
-        version: ProtocolVersion,
-        parts: FrameParts<'_>,
-        large: Option<&Bytes>,
-    ) {
-        self.bytes.clear();
-        let head = parts.head(now, PacketId::new(u16::from(parts.qos != QoS::AtMostOnce)));
-        self.len = head.packet_len(version, parts.payload.len());
-        if self.len > LARGEST_PACKET as usize {
-            // No receiver can be sent this packet. `put_frame` sees that by its length.
-            return;
-        }
-        self.packet_id_at = head.put(version, parts.payload.len(), &mut self.bytes);
-        self.is_shared = large.is_some();
-        if !self.is_shared {
-            self.bytes.extend_from_slice(parts.payload);
-        }
-    }
-
-    /// True if [`Wire::put_frame`] needs the payload as `large`.
-    pub fn is_shared(&self) -> bool {
-        self.is_shared
-    }
-
-    /// True if a payload of this size is worth sharing.
-    pub fn shares(payload: &[u8]) -> bool {
-        payload.len() >= LARGE_PAYLOAD
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Finding 24: accepted under an alias, a PUBLISH may be longer with its topic than Remaining
-    /// Length can say.
-    // 5.0 section 1.5.5
-    #[test]
-    fn a_publish_longer_than_remaining_length_can_say_is_too_large() {
-        // Nobody reads or writes it: the kernel gives it no memory.
-        let payload = vec![0; 268_435_455 - 100];
-        let topic = "t".repeat(65_535);
-        let parts = |topic| FrameParts {
-            topic,
-            forwarded: &[],
-            payload: &payload,
-            expires: Instant::NEVER,
-            qos: QoS::AtMostOnce,
-            retain: false,
-        };
-        for version in [ProtocolVersion::V3_1_1, ProtocolVersion::V5] {
-            let mut wire = Wire::new(version, 0);
-            wire.set_limits(&ClientLimits {
-                version,
-                window: 1,
-                maximum_packet_size: Some(u32::MAX),
-                alias_maximum: 0,
-                problem_information: true,
-            });
-            assert_eq!(wire.put_parts(Instant::ZERO, parts(&topic), None, None), Err(TooLarge));
-            let mut frame = Frame::default();
-            frame.lay_out(Instant::ZERO, version, parts(&topic), None);
-            assert_eq!(wire.put_frame(&frame, None, None), Err(TooLarge));
-            assert!(wire.outbox.is_empty());
-            let shared = Some(Bytes::from_static(b"in its place"));
-            assert_eq!(wire.put_parts(Instant::ZERO, parts("t"), None, shared.as_ref()), Ok(()), "it fits");
-        }
     }
 }

@@ -277,7 +277,7 @@ fn publication<'a>(letter: &'a StoredLetter, core: &Core) -> Publication<'a> {
     let message = &letter.message;
     let parts = Parts { retain: false, expires: Instant::NEVER, ..message.parts() };
     let mut publication = Publication::new(parts, None, core.here);
-    publication.publisher_name = message.shared_publisher();
+    publication.outgoing.publisher_name = message.shared_publisher();
     publication.atomic = true;
     publication
 }

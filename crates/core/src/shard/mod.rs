@@ -15,12 +15,13 @@
 //!
 //! | layer | files |
 //! |---|---|
-//! | inputs: `Shard` | `inputs`, [`turn::io`] (the turn), `clients/receive`, `clients/read_ahead` |
+//! | inputs: `Shard` | `inputs`, [`turn::io`] (the turn), `clients/receive`, `clients/read_ahead`, |
+//! | | `clients/flush` |
 //! | a packet | `clients/connect`, `clients/connect_checks`, `clients/establish`, |
 //! | | `clients/auth_exchange`, `delivery/publish`, `rules/mounted`, |
 //! | | `delivery/operator_publish`, |
 //! | | `subscriptions/subscribe`, `subscriptions/suback` |
-//! | a portion | `delivery/fan_out`, [`clients::deadlines`] |
+//! | a portion | `delivery/fan_out`, `delivery/published`, [`clients::deadlines`] |
 //! | one batch of a peer | `delivery/inbound` |
 //! | the doors for operators | `view`, `control` |
 //! | what follows: `Shard` | `clients/follow_up`, `clients/leave`, `clients/wills`, |

@@ -5,7 +5,7 @@ use crate::mqtt::packet::ReasonCode;
 use crate::persistence::records::Flight;
 use crate::persistence::rows::Entry;
 use crate::session::drops::{DropReason, Dropped, Sent};
-use crate::session::outbound::queue::Delivery;
+use crate::session::outbound::delivery::Delivery;
 use crate::session::outbound::transmission::Transmission;
 use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::session_redelivery::{PolicyRules, SessionRedelivery};

@@ -4,6 +4,8 @@
 //! | file | concern |
 //! |---|---|
 //! | `queue` | messages that wait for a place in the window; bounds and policy |
+//! | `delivery` | a message with the fields that its delivery to one session adds |
+//! | `outgoing` | a new message, and its way into an outbox |
 //! | `on_demand` | a part of a session that takes memory only from its first use on |
 //! | `window` | the in-flight window: Packet Identifiers, PUBLISH and PUBREL in their orders |
 //! | `withheld` | Packet Identifiers of dropped messages that their receiver may still hold |
@@ -19,10 +21,12 @@
 //! | `one_message` | one unfinished message: where it is, and its removal |
 //! | `stall` | one packet without its acknowledgement, and who holds it |
 
+pub mod delivery;
 mod expiry_times;
 pub mod in_flight_packet;
 pub mod on_demand;
 pub mod one_message;
+pub mod outgoing;
 pub mod overdue;
 pub mod paged_out;
 pub mod portion;

@@ -7,7 +7,8 @@
 use crate::mqtt::packet::QoS;
 use crate::persistence::records::EntryNumber;
 use crate::session::drops::{DropReason, Dropped, Drops};
-use crate::session::outbound::queue::{Delivery, Queue, Queued};
+use crate::session::outbound::delivery::Delivery;
+use crate::session::outbound::queue::{Queue, Queued};
 use crate::session::outbound::sender::Sender;
 use crate::session::outbound::window::{InFlight, Quota};
 

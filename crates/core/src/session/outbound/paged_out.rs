@@ -9,8 +9,8 @@ use crate::persistence::records::{BodyNumber, EntryNumber, RecoveredEntry};
 use crate::persistence::rows::{Entry, PagedOut};
 use crate::session::drops::{DropReason, Dropped, Drops};
 use crate::session::objectives::DeliveryMark;
+use crate::session::outbound::delivery::Delivery;
 use crate::session::outbound::portion::{Selection, take_portion};
-use crate::session::outbound::queue::Delivery;
 use std::collections::VecDeque;
 
 /// Entries in one page at most.

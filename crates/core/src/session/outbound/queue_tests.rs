@@ -3,7 +3,10 @@
 use super::*;
 use crate::mqtt::charge;
 use crate::mqtt::message::Parts;
+use crate::mqtt::subscription_ids::SubscriptionIds;
+use crate::persistence::rows::Entry;
 use crate::persistence::write_buffer::WriteBuffer;
+use crate::session::objectives::DeliveryMark;
 use std::rc::Rc;
 
 fn delivery(expires: Instant) -> Delivery {

@@ -12,6 +12,7 @@ pub(crate) mod connections;
 pub mod deadlines;
 pub(crate) mod ended_session;
 mod establish;
+mod flush;
 pub(crate) mod follow_up;
 pub(crate) mod leave;
 pub mod metered_traffic;

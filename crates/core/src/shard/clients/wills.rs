@@ -83,7 +83,7 @@ impl DueWill {
             payload: &will.payload,
         };
         let mut publication = Publication::new(parts, Some(SessionSlot(self.session.slot)), core.here);
-        publication.publisher_name = self.publisher.take();
+        publication.outgoing.publisher_name = self.publisher.take();
         publication.atomic = self.stored;
         if publication.atomic {
             // The end of the will is recorded in this batch, with the deliveries of the will. No

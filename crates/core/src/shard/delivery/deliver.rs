@@ -1,6 +1,6 @@
 //! The delivery of a message to a session: the message is sent, queued, held or dropped.
 
-use crate::durability::publication::{Framed, Publication};
+use crate::durability::publication::Publication;
 use crate::mqtt::charge::{Budget, Charge};
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
@@ -10,10 +10,11 @@ use crate::routing::subscription_tree::ShardId;
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped, ReceiverState};
 use crate::session::objectives::DeliveryMark;
-use crate::session::outbound::queue::{Delivery, QueueLimits, QueuePolicy};
+use crate::session::outbound::delivery::Delivery;
+use crate::session::outbound::outgoing::{SendBuffers, SentDelivery};
+use crate::session::outbound::queue::{QueueLimits, QueuePolicy};
 use crate::session::outbox::Pool;
-use crate::session::wire::{Frame, FrameKind, FrameParts, Sending, Unsendable};
-use crate::shard::clients::connection::Connection;
+use crate::shard::clients::connection::{Connection, SendParts};
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::session_entry::{HELD, HeldMessage, SessionEntry};
 use crate::shard::core::Core;
@@ -44,13 +45,11 @@ impl Core {
         // The open batch has the record of the message's origin, and gets the records of its
         // receivers. So nothing of the message may leave before that batch is committed.
         let atomic = if publication.atomic { self.durability.pending() } else { None };
-        let Core {
-            connections, sessions, access, settings, counters, scratch: buffers, effects, turn, ..
-        } = self;
-        let Scratch { pool, frames, bytes: scratch, .. } = buffers;
+        let Core { connections, sessions, access, settings, counters, scratch, effects, turn, .. } = self;
+        let Scratch { pool, sending: buffers, .. } = scratch;
         // The session has ended. Its filters leave the subscription tree later.
         let Some((id, session_entry)) = sessions.at_mut(target.session.0) else { return Outcome::Unmatched };
-        if access.are_on() && !session_entry.may_read(access, publication.parts.topic, turn) {
+        if access.are_on() && !session_entry.may_read(access, publication.outgoing.parts.topic, turn) {
             // A shared message goes to another member.
             return if target.share.is_some() { Outcome::Refused } else { Outcome::Unmatched };
         }
@@ -60,21 +59,18 @@ impl Core {
             session_entry,
             target,
             // 3.1.1 [MQTT-3.8.4-6], 5.0 [MQTT-3.8.4-8]
-            qos: publication.parts.qos.min(target.qos),
+            qos: publication.outgoing.parts.qos.min(target.qos),
             // 3.1.1 [MQTT-3.3.1-9]; 5.0 [MQTT-3.3.1-12], [MQTT-3.3.1-13]
-            retain: publication.parts.retain && target.retain_as_published,
+            retain: publication.outgoing.parts.retain && target.retain_as_published,
             atomic,
             settings,
             counters,
-            scratch,
+            buffers,
         };
         let (outcome, follow_up) = match handover.eligibility(&self.shared.budget, effects.unflushed) {
             Eligibility::Absent => return Outcome::Unmatched,
             Eligibility::OutboxFull => (handover.refuse(DropReason::OutboxFull, publication), FollowUp::None),
-            Eligibility::SendNow => {
-                let out = Out { pool, frames, effects };
-                (handover.send_now(now, publication, out), FollowUp::None)
-            }
+            Eligibility::SendNow => (handover.send_now(now, publication, pool, effects), FollowUp::None),
             Eligibility::Queue => {
                 if handover.session_entry.holds() {
                     // Messages in the queue may have expired and made room since the last look.
@@ -141,14 +137,7 @@ struct Handover<'s, 't> {
     atomic: Option<Lsn>,
     settings: &'s ShardSettings,
     counters: &'s mut Counters,
-    scratch: &'s mut Vec<u8>,
-}
-
-/// The parts of the shard, besides the receiver, that a PUBLISH in an outbox changes.
-struct Out<'s> {
-    pool: &'s mut Pool,
-    frames: &'s mut [Frame; FrameKind::COUNT],
-    effects: &'s mut Effects,
+    buffers: &'s mut SendBuffers,
 }
 
 impl Handover<'_, '_> {
@@ -186,44 +175,38 @@ impl Handover<'_, '_> {
         }
     }
 
-    /// Appends the PUBLISH to the outbox. Above QoS 0 the message takes a place in the in-flight
-    /// window first.
+    /// Sends the message at once. A message that cannot be sent to this client, because its packet is
+    /// larger than the client allows for example, counts as delivered for the publisher, and as a
+    /// drop for the operator.
     #[inline]
-    fn send_now(&mut self, now: Instant, publication: &mut Publication<'_>, out: Out<'_>) -> Outcome {
-        let Handover { session_entry, target, qos, retain, atomic, settings, counters, scratch, .. } = self;
+    fn send_now(
+        &mut self,
+        now: Instant,
+        publication: &mut Publication<'_>,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) -> Outcome {
+        let Handover { session_entry, target, qos, retain, atomic, settings, counters, buffers, .. } = self;
         // Only a connected receiver is sent a message at once.
         let Some((id, connection)) = &mut self.connection else { return Outcome::Unmatched };
-        let before = connection.begin_write(out.pool);
+        let mark = match *qos {
+            QoS::AtMostOnce => DeliveryMark::NONE,
+            _ => begin(now, publication, session_entry, counters, ReceiverState::Connected),
+        };
         if let Some(lsn) = *atomic {
             connection.wire.outbox.gate_until_commit(lsn);
         }
-        let packet_id = (*qos != QoS::AtMostOnce).then(|| {
-            let message = publication.message(scratch).clone();
-            let ids = SubscriptionIds::from_several(target.ids);
-            let share = target.share.cloned();
-            let mark = begin(now, publication, session_entry, counters, ReceiverState::Connected);
-            let delivery = Delivery { message, ids, qos: *qos, retain: *retain, mark, share, stored: None };
-            let (sender, row) = session_entry.session.sender_and_row();
-            sender.begin(now, delivery, row, &mut publication.body, &mut connection.wire)
-        });
-        let sending = Sending { dup: false, qos: *qos, retain: *retain, packet_id, ids: target.ids };
-        if let Err(unsendable) = write(now, connection, sending, publication, out.frames, scratch) {
-            // The packet is larger than the client allows, for example. The message counts as
-            // delivered for the publisher, and as a drop for the operator.
-            if packet_id.is_some()
-                && let Some(unsent) = session_entry.session.sender.undo()
-            {
-                counters.objectives.dropped(unsent.mark);
+        let (qos, retain, ids, share) = (*qos, *retain, target.ids, target.share);
+        let (sender, row) = session_entry.session.sender_and_row();
+        let new = SentDelivery { qos, retain, ids, mark, share, row };
+        let interval = settings.expiry_interval;
+        let parts = SendParts { pool, buffers, counters, effects, interval };
+        if let Err(unsendable) = connection.send_new(now, *id, sender, new, &mut publication.outgoing, parts)
+        {
+            if qos != QoS::AtMostOnce {
+                counters.objectives.dropped(mark);
             }
-            drop_message(session_entry, unsendable.drop_reason(), publication, scratch, counters);
-            return Outcome::Taken;
-        }
-        counters.sent.count(*qos, publication.parts.payload.len());
-        connection.end_write(before, *id, out.effects);
-        if packet_id.is_some() {
-            let sender = &mut session_entry.session.sender;
-            sender.written(connection.wire.outbox.end_offset());
-            connection.register_retransmit(now, *id, sender, settings.expiry_interval, out.effects);
+            drop_message(session_entry, unsendable.drop_reason(), publication, buffers, counters);
         }
         Outcome::Taken
     }
@@ -238,7 +221,8 @@ impl Handover<'_, '_> {
         here: ShardId,
     ) -> (Outcome, FollowUp) {
         let Handover { session_entry, target, qos, retain, .. } = self;
-        let (message, share) = (publication.message(self.scratch).clone(), target.share.cloned());
+        let (message, share) =
+            (publication.outgoing.message(&mut self.buffers.bytes).clone(), target.share.cloned());
         let ids = SubscriptionIds::from_several(target.ids);
         let mut mark = DeliveryMark::waiting(now);
         if *qos != QoS::AtMostOnce {
@@ -254,7 +238,7 @@ impl Handover<'_, '_> {
         }
         let mut delivery = Delivery { message, ids, qos: *qos, retain: *retain, mark, share, stored: None };
         if *qos != QoS::AtMostOnce {
-            delivery.record(session_entry.session.row(), &mut publication.body, None);
+            delivery.record(session_entry.session.row(), &mut publication.outgoing.body, None);
         }
         let limits = session_entry.queue_limits(&self.settings.session.send);
         if let Some(gate) = publication.gate
@@ -328,60 +312,10 @@ impl Handover<'_, '_> {
     #[cold]
     fn refuse(&mut self, cause: DropReason, publication: &mut Publication<'_>) -> Outcome {
         if self.target.share.is_none() {
-            drop_message(self.session_entry, cause, publication, self.scratch, self.counters);
+            drop_message(self.session_entry, cause, publication, self.buffers, self.counters);
         }
         Outcome::Refused
     }
-}
-
-/// Largest properties, in bytes, of a message that is laid out in a frame. A frame keeps its buffer
-/// for later messages, and the buffer is not charged. A shard has six frames of less than 192 KiB
-/// each. In 16 shards the frames have less than 18 MiB.
-const MOST_FRAMED: usize = 64 * 1024;
-
-/// Appends the PUBLISH to the outbox. Many receivers get the same bytes except for the Packet
-/// Identifier. From the second such receiver on, the bytes are laid out once in a frame and copied.
-///
-/// # Errors
-/// The packet cannot be sent to the client.
-fn write(
-    now: Instant,
-    connection: &mut Connection,
-    sending: Sending<'_>,
-    publication: &mut Publication<'_>,
-    frames: &mut [Frame; FrameKind::COUNT],
-    scratch: &mut Vec<u8>,
-) -> Result<(), Unsendable> {
-    let wire = &mut connection.wire;
-    if !sending.ids.is_empty() || !wire.takes_frames() || sending.retain || publication.audit.is_some() {
-        return wire.put_publish(now, publication.message(scratch), sending);
-    }
-    let kind = FrameKind::of(wire.version, sending.qos) as usize;
-    let (frame, framed) = (&mut frames[kind], &mut publication.framed[kind]);
-    let before = *framed;
-    if before != Framed::LaidOut {
-        let parts = publication.parts;
-        let in_parts = before == Framed::Unsent || parts.forwarded.len() > MOST_FRAMED;
-        *framed = if in_parts { Framed::Once } else { Framed::LaidOut };
-        if Frame::shares(parts.payload) {
-            publication.message(scratch);
-        }
-        let large = publication.existing().and_then(|m| m.large_payload());
-        let parts = FrameParts {
-            topic: parts.topic,
-            forwarded: parts.forwarded,
-            payload: parts.payload,
-            expires: parts.expires,
-            qos: sending.qos,
-            retain: false,
-        };
-        if in_parts {
-            return Ok(wire.put_parts(now, parts, sending.packet_id, large)?);
-        }
-        frame.lay_out(now, wire.version, parts, large);
-    }
-    let large = if frame.is_shared() { publication.existing().and_then(|m| m.large_payload()) } else { None };
-    Ok(wire.put_frame(frame, sending.packet_id, large)?)
 }
 
 /// Begins a delivery above QoS 0 for its objective. Without objectives and traces this costs one
@@ -413,7 +347,7 @@ fn begin_marked(
     counters.steps = counters.steps.saturating_add(glob_steps(looked_at));
     let of_topic = publication.objectives(&counters.objectives);
     let mark = counters.objectives.begin(now, of_topic, session_entry.objectives(), receiver);
-    mark.or_traced(publication.audit)
+    mark.or_traced(publication.outgoing.audit)
 }
 
 /// Drops the message for this session, and counts the drop with its topic. Builds the
@@ -424,11 +358,16 @@ fn drop_message(
     session_entry: &SessionEntry,
     cause: DropReason,
     publication: &mut Publication<'_>,
-    scratch: &mut Vec<u8>,
+    buffers: &mut SendBuffers,
     counters: &mut Counters,
 ) {
-    let wanted =
-        session_entry.session.sender.redelivery().of(publication.parts.topic).wants_dead_letter(cause);
-    let message = (wanted || publication.audit.is_some()).then(|| publication.message(scratch).clone());
-    counters.drops.lose(Dropped::new(cause, message).on(publication.parts.topic));
+    let wanted = session_entry
+        .session
+        .sender
+        .redelivery()
+        .of(publication.outgoing.parts.topic)
+        .wants_dead_letter(cause);
+    let message = (wanted || publication.outgoing.audit.is_some())
+        .then(|| publication.outgoing.message(&mut buffers.bytes).clone());
+    counters.drops.lose(Dropped::new(cause, message).on(publication.outgoing.parts.topic));
 }

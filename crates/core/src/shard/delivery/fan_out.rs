@@ -66,7 +66,7 @@ impl Fan {
         publication.atomic = self.atomic;
         publication.transaction = self.transaction;
         publication.set_mark = self.set_mark;
-        publication.body = self.body.take();
+        publication.outgoing.body = self.body.take();
         let participates = matches!(self.origin, PublicationOrigin::PeerBatch) && self.atomic;
         if let (true, Some(write_buffer)) = (participates, shard.core.durability.write_buffer()) {
             write_buffer.resume_participation();
@@ -97,7 +97,7 @@ impl Fan {
         if let (true, Some(write_buffer)) = (participates, shard.core.durability.write_buffer()) {
             write_buffer.suspend_participation();
         }
-        self.body = publication.body.take();
+        self.body = publication.outgoing.body.take();
         self.transaction = publication.transaction;
         Some(self)
     }
@@ -158,7 +158,7 @@ impl Fan {
                 && !fans.is_gone(first.session)
                 // After a change of the rules the session may have left this filter. A session that
                 // may read all of its other filters is not guarded any more.
-                && core.permits_read(first.session, publication.parts.topic)
+                && core.permits_read(first.session, publication.outgoing.parts.topic)
                 && let Some(target) = merge(same, self.publisher, core.here, &mut ids)
             {
                 self.outcome = self.outcome.or(core.deliver(now, &target, publication));

@@ -6,16 +6,16 @@
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
-use crate::mqtt::packet::{PacketId, QoS};
 use crate::peers::peer_batch::{PeerBatch, Publisher, ReportTo};
 use crate::peers::underway::Underway;
-use crate::persistence::records::{SessionKey, TransactionNumber};
+use crate::persistence::records::TransactionNumber;
 use crate::persistence::rows::Body;
 use crate::routing::retained::SetMark;
 use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, ShardSet, Walk};
 use crate::shard::clients::connections::Connections;
 use crate::shard::clients::pause::Pause;
 use crate::shard::delivery::own_publications::publisher;
+use crate::shard::delivery::published::Published;
 use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::collections::{HashSet, VecDeque};
@@ -239,23 +239,6 @@ impl Fans {
     }
 }
 
-/// A PUBLISH of a client, or a message of an operator, that is being routed.
-#[derive(Debug)]
-pub(crate) struct Published {
-    /// The connection of the client; `None` for an operator.
-    pub connection: Option<ConnectionId>,
-    /// The pending acknowledgement; `None` at QoS 0.
-    pub gate: Option<ReportTo>,
-    /// The Packet Identifier that is recorded with the publication. Only a QoS 2 PUBLISH of a
-    /// stored session has one.
-    pub incoming: Option<(SessionKey, PacketId)>,
-    /// True if the acknowledgement waits for a commit even if no receiver is stored.
-    pub waits: bool,
-    pub qos: QoS,
-    /// True if the publication led to dead letters in an earlier turn.
-    pub dead_letters: bool,
-}
-
 /// The result of matching a publication within one turn, and of the deliveries that followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MatchExtent {
@@ -286,6 +269,7 @@ mod tests {
     use super::*;
     use crate::mqtt::charge::Charge;
     use crate::mqtt::message::Parts;
+    use crate::mqtt::packet::QoS;
     use crate::time::Instant;
 
     fn message() -> Message {

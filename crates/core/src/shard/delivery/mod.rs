@@ -9,5 +9,6 @@ pub(crate) mod operator_publish;
 pub(crate) mod own_messages;
 pub(crate) mod own_publications;
 pub(crate) mod publish;
+pub(crate) mod published;
 pub(crate) mod receivers;
 pub(crate) mod target;

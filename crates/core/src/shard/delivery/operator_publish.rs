@@ -13,8 +13,9 @@ use crate::peers::peer_batch::ReportTo;
 use crate::session::drops::DropReason;
 use crate::shard::Shard;
 use crate::shard::admission::Change;
-use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin, Published};
+use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin};
 use crate::shard::delivery::publish::{TOO_LARGE, is_too_large, message_bytes, refused_as, refused_for_want};
+use crate::shard::delivery::published::Published;
 use crate::shard::features::delayed::is_delayed;
 use crate::shard::features::unanswered::TooManyUnanswered;
 use crate::time::Instant;
@@ -124,9 +125,9 @@ impl OperatorPublish<'_> {
             payload: publish.payload,
         };
         let mut publication = Publication::new(parts, None, core.here);
-        publication.audit = self.audit;
+        publication.outgoing.audit = self.audit;
         if core.dead_letters.keep_publisher() {
-            publication.publisher_name = Some(PublisherName::new(self.publisher));
+            publication.outgoing.publisher_name = Some(PublisherName::new(self.publisher));
         }
         let (mut waits, mut reason) = (false, None);
         if publish.retain {

@@ -89,10 +89,10 @@ fn publish_dead_letter(now: Instant, dead_letter: &DeadLetter, shard: &mut Shard
     // The end of the dropped message is committed together with the deliveries of the dead
     // letter.
     publication.atomic = dead_letter.stored;
-    publication.audit = dead_letter.message.audit();
-    if publication.audit.is_some() {
+    publication.outgoing.audit = dead_letter.message.audit();
+    if publication.outgoing.audit.is_some() {
         let topic = String::from(cut(&dead_letter.topic));
-        shard.core.recorder().add(now, StepKind::DeadLetter, publication.audit, topic);
+        shard.core.recorder().add(now, StepKind::DeadLetter, publication.outgoing.audit, topic);
     }
     let progress = shard.fans.route_own_now(now, &mut publication, &mut shard.routes, &mut shard.core);
     let is_published = progress != OwnProgress::Waits;

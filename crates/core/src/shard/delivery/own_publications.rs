@@ -64,10 +64,11 @@ impl Fans {
             return;
         }
         if of.is_none() && self.own() >= OWN_AT_MOST {
-            return core
-                .drop_of_nobody(&Dropped::new(DropReason::OutboxFull, None).on(publication.parts.topic));
+            return core.drop_of_nobody(
+                &Dropped::new(DropReason::OutboxFull, None).on(publication.outgoing.parts.topic),
+            );
         }
-        let message = publication.message(&mut core.scratch.bytes).clone();
+        let message = publication.outgoing.message(&mut core.scratch.sending.bytes).clone();
         let _charge = Charge::new(size_of::<OwnPublication>());
         let (atomic, set_mark) = (publication.atomic, publication.set_mark);
         self.push_own(OwnPublication { message, of, atomic, set_mark, _charge });
@@ -83,7 +84,7 @@ impl Fans {
         routes: &mut Routes,
         core: &mut Core,
     ) -> OwnProgress {
-        let receivers = routes.receivers(publication.parts.topic, core);
+        let receivers = routes.receivers(publication.outgoing.parts.topic, core);
         let turns = if self.is_fanning() { DeliveryTurns::ThisOne } else { DeliveryTurns::Several };
         self.route_own_matched(now, publication, receivers, turns, routes, core)
     }
@@ -128,10 +129,10 @@ impl Fans {
             _ => (0, Outcome::Unmatched),
         };
         self.begin(Fan {
-            message: publication.message(&mut core.scratch.bytes).clone(),
+            message: publication.outgoing.message(&mut core.scratch.sending.bytes).clone(),
             publisher: publication.publisher,
             gate: publication.gate,
-            body: publication.body.take(),
+            body: publication.outgoing.body.take(),
             atomic: publication.atomic,
             transaction: publication.transaction,
             set_mark: publication.set_mark,

@@ -1,6 +1,5 @@
 //! Handles a client's PUBLISH: checks, retained message, routing, acknowledgement.
 
-use crate::durability::gates::{Early, early};
 use crate::durability::publication::{Publication, Routed, expires};
 use crate::events::refusals::RefusedKind;
 use crate::login::access_rules::DeniedPublish;
@@ -21,7 +20,8 @@ use crate::shard::admission::{Change, Want};
 use crate::shard::clients::connection::Connection;
 use crate::shard::clients::pause::Pause;
 use crate::shard::core::Core;
-use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin, Published};
+use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin};
+use crate::shard::delivery::published::Published;
 use crate::shard::features::delayed::{delayed_topic, is_delayed};
 use crate::shard::features::redelivery_request::{RequestedTimes, request_time};
 use crate::shard::turn::flow::Flow;
@@ -173,10 +173,10 @@ impl<'a> ClientPublish<'a> {
         };
         let mut publication = Publication::new(parts, Some(SessionSlot(session.slot)), shard.core.here);
         if shard.core.dead_letters.keep_publisher() {
-            publication.publisher_name = shard.core.publisher_name(session);
+            publication.outgoing.publisher_name = shard.core.publisher_name(session);
         }
         if shard.core.tracer.is_on() {
-            publication.audit = self.begin_trace(shard, topic);
+            publication.outgoing.audit = self.begin_trace(shard, topic);
         }
         self.publish_admitted(shard, &mut publication)
     }
@@ -208,15 +208,15 @@ impl<'a> ClientPublish<'a> {
         // receiver twice. So at QoS 2 nothing is routed. At QoS 1 a repetition is allowed, so the
         // subscribers get the message now.
         if let Some(reason) = refused.filter(|_| is_identified) {
-            return self.refuse_publish(shard, publication.parts.topic, reason, None);
+            return self.refuse_publish(shard, publication.outgoing.parts.topic, reason, None);
         }
         publication.gate = self.gate();
-        let (extent, matches) = shard.routes.receivers(publication.parts.topic, &mut shard.core);
+        let (extent, matches) = shard.routes.receivers(publication.outgoing.parts.topic, &mut shard.core);
         if extent == MatchExtent::All && matches.is_empty() {
             shard.core.counters.unmatched += 1;
         }
-        if publication.audit.is_some() {
-            shard.core.recorder().add_matches(now, publication.audit, &matches);
+        if publication.outgoing.audit.is_some() {
+            shard.core.recorder().add_matches(now, publication.outgoing.audit, &matches);
         }
         // Built where it is used: for nearly every PUBLISH it is not.
         let qos = publish.qos;
@@ -238,11 +238,11 @@ impl<'a> ClientPublish<'a> {
         };
         // For nearly every PUBLISH nothing was recorded, and no transaction has to be ended.
         if waits
-            || publication.body.is_some()
+            || publication.outgoing.body.is_some()
             || publication.transaction.is_some()
             || shard.core.begin_for_dead_letters()
         {
-            if publication.audit.is_some() {
+            if publication.outgoing.audit.is_some() {
                 shard.core.recorder().add_record(now, publication);
             }
             routed.gates += of().end_transaction(publication, &routed, &mut shard.core);
@@ -261,9 +261,9 @@ impl<'a> ClientPublish<'a> {
         let owner = shard.core.owner_of(session);
         let retaining = shard.routes.retain(now, publication, source, owner, &mut shard.core);
         match retaining.refused {
-            Some(cause) => self.note_refusal(shard, publication.parts.topic, cause),
-            None if publication.audit.is_some() => {
-                shard.core.recorder().add(now, StepKind::Retained, publication.audit, "");
+            Some(cause) => self.note_refusal(shard, publication.outgoing.parts.topic, cause),
+            None if publication.outgoing.audit.is_some() => {
+                shard.core.recorder().add(now, StepKind::Retained, publication.outgoing.audit, "");
             }
             None => {}
         }
@@ -531,76 +531,4 @@ fn resolve_topic_alias(
         scratch.topic.push_str(name);
     }
     Ok(())
-}
-
-impl Published {
-    /// Adds `gates` to the gates that the acknowledgement waits for.
-    pub(crate) fn expect(&self, gates: u32, core: &mut Core) {
-        match self.gate {
-            Some(ReportTo::Here { session, token }) => {
-                if let Some(session_entry) = core.sessions.get_mut(session) {
-                    session_entry.session.receiver.expect(token, gates);
-                }
-            }
-            Some(ReportTo::Operator(number)) => core.unanswered.expect(number, gates),
-            // Neither of them is a publisher.
-            Some(ReportTo::OrphanedQueue | ReportTo::Peer { .. }) | None => {}
-        }
-    }
-
-    /// Ends a PUBLISH that took more than one turn. `routed` is the result of all turns, whose
-    /// gates the acknowledgement waits for already.
-    pub(crate) fn end(
-        &self,
-        now: Instant,
-        publication: &mut Publication<'_>,
-        routed: Routed,
-        shard: &mut Shard,
-    ) {
-        if publication.body.is_some() || self.dead_letters || self.waits {
-            // The records may all be in earlier batches, and the open batch may be empty. An empty
-            // batch is never sealed, so a gate for its commit would never open.
-            shard.core.durability.begin();
-        }
-        let more = self.end_transaction(publication, &routed, &mut shard.core);
-        self.expect(more, &mut shard.core);
-        if let Some(connection) = self.connection.filter(|_| !routed.full.is_empty()) {
-            shard.core.wait_for_peers(now, connection, routed.full);
-        }
-        if let Some(gate) = self.gate {
-            shard.answer_gate(now, gate, routed.outcome);
-        }
-        if let Some(connection) = self.connection {
-            shard.core.unpause(now, connection, Pause::Work);
-        }
-    }
-
-    /// Ends the transaction of a routed PUBLISH. Returns the number of gates that this adds to the
-    /// acknowledgement: 1 if a commit must come first, else 0.
-    pub(super) fn end_transaction(
-        &self,
-        publication: &mut Publication<'_>,
-        routed: &Routed,
-        core: &mut Core,
-    ) -> u32 {
-        if let Some(transaction) = publication.transaction {
-            let outcome = publication.recorded_outcome(routed.outcome);
-            core.durability.end_transaction(transaction, outcome, self.incoming);
-        }
-        // Every receiver refused the message, and no gate is left that could change this. So no
-        // delivery of the message is stored. An acknowledgement with an error ends the use of the
-        // Packet Identifier, so the identifier is not stored either. Its record is removed from the
-        // same batch.
-        let refused = routed.gates == 0 && routed.outcome.reason().is_error();
-        // A refused message may have become a dead letter, which is committed with this batch.
-        let dead_letters = self.incoming.is_none() && (self.dead_letters || core.begin_for_dead_letters());
-        // A retained message does not depend on the receivers: it stays, even if every receiver
-        // refused the message, and a QoS 1 acknowledgement waits for its commit.
-        let retained = self.waits && self.incoming.is_none();
-        if !dead_letters && !retained && (refused || !(self.waits || publication.body.is_some())) {
-            return 0;
-        }
-        let may_open_early = !self.waits && !dead_letters && early(self.qos) == Early::Yes;
-        core.durability.gate_publisher(self.gate, publication.body.as_ref().filter(|_| may_open_early))
-    }
 }

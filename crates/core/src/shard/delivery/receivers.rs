@@ -169,7 +169,7 @@ pub(crate) fn forward(
     routed: &mut Routed,
     core: &mut Core,
 ) {
-    let message = publication.message(&mut core.scratch.bytes).clone();
+    let message = publication.outgoing.message(&mut core.scratch.sending.bytes).clone();
     for shard in matches.peers.iter() {
         let transaction = core.durability.next_participant(publication);
         let Some(peer) = core.peers.peer(shard) else { continue };

@@ -186,7 +186,7 @@ impl Delayed {
             forwarded: &publish.properties.forwarded,
             payload: publish.payload,
         };
-        let message = Message::new(parts, &mut core.scratch.bytes);
+        let message = Message::new(parts, &mut core.scratch.sending.bytes);
         let Some(owner) = count_delayed(seconds, message.size(), owner, core) else {
             return Err((ReasonCode::QUOTA_EXCEEDED, DropReason::DelayedFull));
         };

@@ -13,7 +13,7 @@ use crate::durability::publication::Publication;
 use crate::mqtt::outcome::Outcome;
 use crate::peers::peer_batch::{Offered, ReportTo};
 use crate::session::drops::{DropReason, Dropped};
-use crate::session::outbound::queue::Delivery;
+use crate::session::outbound::delivery::Delivery;
 use crate::shard::Shard;
 use crate::shard::clients::ended_session::EndedSession;
 use crate::shard::clients::session_entry::HeldMessage;

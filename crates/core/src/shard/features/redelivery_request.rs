@@ -124,7 +124,7 @@ pub(crate) fn granted_message(id: ConnectionId, filter: &str, core: &mut Core) -
         forwarded: &[],
         payload: text.as_bytes(),
     };
-    Some(Message::new(parts, &mut core.scratch.bytes))
+    Some(Message::new(parts, &mut core.scratch.sending.bytes))
 }
 
 fn note_unreadable(client_id: &str, time: RequestedTime, text: &str, core: &mut Core) {

@@ -263,13 +263,15 @@ impl<'a> Recorder<'a> {
     /// Adds that a traced message was recorded in the open batch, if it was.
     #[cold]
     pub(crate) fn add_record(&mut self, now: Instant, publication: &Publication<'_>) {
-        let Some(lsn) = self.durability.pending().filter(|_| publication.body.is_some()) else { return };
-        self.add(now, StepKind::Recorded, publication.audit, "");
+        let Some(lsn) = self.durability.pending().filter(|_| publication.outgoing.body.is_some()) else {
+            return;
+        };
+        self.add(now, StepKind::Recorded, publication.outgoing.audit, "");
         if let Some(armed) = &mut self.tracer.0 {
             if armed.commits.len() >= COMMITS {
                 armed.commits.pop_front();
             }
-            armed.commits.push_back((lsn, publication.audit));
+            armed.commits.push_back((lsn, publication.outgoing.audit));
         }
     }
 
@@ -300,10 +302,15 @@ impl<'a> Recorder<'a> {
             _ => return,
         };
         let Some(entry) = self.sessions.get(session) else { return };
-        let (client_id, audit) = (&entry.session.client_id, publication.audit);
+        let (client_id, audit) = (&entry.session.client_id, publication.outgoing.audit);
         if audit.is_some() || self.tracer.watches(client_id) {
             let away = if entry.connection.is_none() { "the receiver is away" } else { "" };
-            let step = TraceStep::of_message(kind, audit, publication.parts.topic, publication.parts.payload);
+            let step = TraceStep::of_message(
+                kind,
+                audit,
+                publication.outgoing.parts.topic,
+                publication.outgoing.parts.payload,
+            );
             self.add_step(now, client_id, TraceStep { qos: Some(qos), detail: away.into(), ..step });
         }
     }

@@ -19,7 +19,7 @@ use crate::routing::subscription_tree::PackedOptions;
 use crate::session::Session;
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::objectives::DeliveryMark;
-use crate::session::outbound::queue::Delivery;
+use crate::session::outbound::delivery::Delivery;
 use crate::session::outbound::sender::Sender;
 use crate::shard::clients::session_entry::SessionEntry;
 use crate::shard::core::Core;

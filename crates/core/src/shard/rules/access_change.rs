@@ -23,8 +23,8 @@
 
 use crate::mqtt::packet::QoS;
 use crate::session::drops::DropReason;
+use crate::session::outbound::delivery::Delivery;
 use crate::session::outbound::in_flight_packet::Unacked;
-use crate::session::outbound::queue::Delivery;
 use crate::shard::Shard;
 use crate::shard::clients::session_entry::{SessionEntry, Unreadable};
 use crate::shard::core::Core;

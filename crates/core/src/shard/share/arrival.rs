@@ -47,7 +47,7 @@ impl Routes {
         if let Some(chosen) = &share.chosen {
             let current = core.sessions.at(chosen.session.0).map(|(id, _)| id.generation);
             if current == Some(chosen.generation) {
-                let outcome = if core.permits_read(chosen.session, publication.parts.topic) {
+                let outcome = if core.permits_read(chosen.session, publication.outgoing.parts.topic) {
                     offer_chosen(now, chosen, publication, &share.filter, core)
                 } else {
                     Outcome::Refused
@@ -67,7 +67,7 @@ impl Routes {
                 }
             }
         }
-        let gate = Some(gate).filter(|_| publication.parts.qos != QoS::AtMostOnce);
+        let gate = Some(gate).filter(|_| publication.outgoing.parts.qos != QoS::AtMostOnce);
         self.share_by_name(now, &share.filter, publication, (offered, cause), gate, core)
     }
 }

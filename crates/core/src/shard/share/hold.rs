@@ -49,8 +49,8 @@ impl Routes {
             core.durability.largest_queue_bytes(&core.settings.session.send),
         );
         if policy != QueuePolicy::Hold
-            || publication.parts.qos == QoS::AtMostOnce
-            || publication.message(&mut core.scratch.bytes).size() > bytes
+            || publication.outgoing.parts.qos == QoS::AtMostOnce
+            || publication.outgoing.message(&mut core.scratch.sending.bytes).size() > bytes
         {
             return None;
         }
@@ -63,7 +63,7 @@ impl Routes {
                 .find_map(|presence| members.shard_beside(presence, own)),
             HolderIn::ThisShard => None,
         };
-        let mut here = self.holders(group, publication.parts.topic, core);
+        let mut here = self.holders(group, publication.outgoing.parts.topic, core);
         here.sort_by_key(|m| core.sessions.at(m.session.0).map_or(usize::MAX, |(_, r)| r.held_messages()));
         for member in here {
             let chosen = chosen(&member, publication);

@@ -116,7 +116,7 @@ impl Routes {
                 let mut choice_round = Round::Ready;
                 while refused.len() < IN_TURN {
                     let Some(member) =
-                        self.choose(group, publication.parts.qos, &refused, &mut choice_round, core)
+                        self.choose(group, publication.outgoing.parts.qos, &refused, &mut choice_round, core)
                     else {
                         if refused.is_empty() {
                             return SharedDelivery::Settled(Outcome::Unmatched);
@@ -155,7 +155,7 @@ impl Routes {
             }
             round = match round {
                 Round::Ready => Round::Online,
-                Round::Online if publication.parts.qos != QoS::AtMostOnce => Round::Offline,
+                Round::Online if publication.outgoing.parts.qos != QoS::AtMostOnce => Round::Offline,
                 _ => return self.end_refused(now, (group, &share), publication, cause, gate, core),
             };
             seen = ShardSet::EMPTY;
@@ -180,7 +180,7 @@ impl Routes {
         };
         // Refused messages are counted already.
         if publication.is_orphaned && matches!(went, SharedDelivery::Settled(Outcome::Unmatched)) {
-            let message = publication.message(&mut core.scratch.bytes).clone();
+            let message = publication.outgoing.message(&mut core.scratch.sending.bytes).clone();
             let lost = Dropped::unsent(DropReason::SessionEnded, message);
             core.drop_of_group(share, lost, publication.atomic);
             return SharedDelivery::Settled(Outcome::Refused);
@@ -209,7 +209,9 @@ impl Routes {
                 }
                 // The members of this shard would never report room for the message. QoS 0 does not
                 // wait for room.
-                Readers::In(shard) if publication.is_orphaned && publication.parts.qos != QoS::AtMostOnce => {
+                Readers::In(shard)
+                    if publication.is_orphaned && publication.outgoing.parts.qos != QoS::AtMostOnce =>
+                {
                     return send_share(
                         (shard, None),
                         Arc::clone(share),
@@ -223,7 +225,7 @@ impl Routes {
             }
         }
         if publication.is_orphaned {
-            let message = publication.message(&mut core.scratch.bytes).clone();
+            let message = publication.outgoing.message(&mut core.scratch.sending.bytes).clone();
             if self.keep_orphaned(now, &message, share, publication, None, core) {
                 return SharedDelivery::Settled(Outcome::Refused);
             }
@@ -233,14 +235,16 @@ impl Routes {
             return held;
         }
         // The drop reason of QoS 0 is the full outbox, because QoS 0 waits in no queue.
-        let at_most_once = publication.parts.qos == QoS::AtMostOnce;
+        let at_most_once = publication.outgoing.parts.qos == QoS::AtMostOnce;
         let cause = if at_most_once { DropReason::OutboxFull } else { cause };
-        let wanted = core.sessions.rules().nobody().of(publication.parts.topic).wants_dead_letter(cause);
-        let is_needed = wanted || publication.audit.is_some();
-        let message = is_needed.then(|| publication.message(&mut core.scratch.bytes).clone());
+        let wanted =
+            core.sessions.rules().nobody().of(publication.outgoing.parts.topic).wants_dead_letter(cause);
+        let is_needed = wanted || publication.outgoing.audit.is_some();
+        let message =
+            is_needed.then(|| publication.outgoing.message(&mut core.scratch.sending.bytes).clone());
         // If there is a store, the dead letter is recorded in the open batch. The publisher's
         // acknowledgement waits for the commit of that batch.
-        let lost = Dropped::new(cause, message).on(publication.parts.topic);
+        let lost = Dropped::new(cause, message).on(publication.outgoing.parts.topic);
         core.drop_of_group(share, lost, core.durability.is_on());
         SharedDelivery::Settled(Outcome::Refused)
     }
@@ -253,7 +257,7 @@ fn end_unreadable(share: &str, publication: &mut Publication<'_>, core: &mut Cor
     if !publication.is_orphaned && publication.readers == Readers::NotFound {
         return SharedDelivery::Settled(Outcome::Unmatched);
     }
-    let message = publication.message(&mut core.scratch.bytes).clone();
+    let message = publication.outgoing.message(&mut core.scratch.sending.bytes).clone();
     let stored = core.durability.is_on();
     core.drop_of_group(share, Dropped::unsent(DropReason::NotAuthorized, message), stored);
     SharedDelivery::Settled(Outcome::Refused)

@@ -172,7 +172,7 @@ impl Routes {
             let Some(member) = self.router.group(group).and_then(|g| g.at(presence, place)) else {
                 break;
             };
-            if !core.may_read(member.session, publication.parts.topic) {
+            if !core.may_read(member.session, publication.outgoing.parts.topic) {
                 denied += 1;
                 continue;
             }
@@ -305,7 +305,7 @@ pub(super) fn offer_chosen(
     share: &Arc<Box<str>>,
     core: &mut Core,
 ) -> Outcome {
-    if !core.may_read(chosen.session, publication.parts.topic) {
+    if !core.may_read(chosen.session, publication.outgoing.parts.topic) {
         return Outcome::Refused;
     }
     if publication.is_orphaned && !takes_orphaned(now, chosen.session, publication, core) {
@@ -331,7 +331,7 @@ pub(super) fn send_share(
     core: &mut Core,
 ) -> SharedDelivery {
     let transaction = core.durability.next_participant(publication);
-    let message = publication.message(&mut core.scratch.bytes).clone();
+    let message = publication.outgoing.message(&mut core.scratch.sending.bytes).clone();
     let size = message.size();
     let Some(peer) = core.peers.peer(shard) else {
         return SharedDelivery::Settled(Outcome::Refused);
@@ -356,8 +356,8 @@ pub(super) fn chosen(member: &Member, publication: &Publication<'_>) -> Chosen {
     Chosen {
         session: member.session,
         generation: member.generation,
-        qos: publication.parts.qos.min(member.options.qos()),
-        retain: publication.parts.retain && member.options.retain_as_published(),
+        qos: publication.outgoing.parts.qos.min(member.options.qos()),
+        retain: publication.outgoing.parts.retain && member.options.retain_as_published(),
         subscription_id: member.subscription_id,
     }
 }
@@ -387,9 +387,9 @@ fn takes_orphaned(
     publication: &mut Publication<'_>,
     core: &mut Core,
 ) -> bool {
-    let size = publication.message(&mut core.scratch.bytes).size();
+    let size = publication.outgoing.message(&mut core.scratch.sending.bytes).size();
     let policy = &core.settings.session.send;
     let session_entry = core.sessions.at(member.0).map(|(_, session_entry)| session_entry);
-    publication.parts.qos == QoS::AtMostOnce
+    publication.outgoing.parts.qos == QoS::AtMostOnce
         || session_entry.is_some_and(|r| r.has_room_for_orphaned(now, size, policy))
 }

@@ -70,13 +70,13 @@ impl Routes {
         owner: Option<Arc<Owner>>,
         core: &mut Core,
     ) -> RetainedUpdate {
-        let topic = publication.parts.topic;
+        let topic = publication.outgoing.parts.topic;
         let stored = core.durability.is_on() && retained::is_kept(topic);
-        let refused = if publication.parts.payload.is_empty() {
+        let refused = if publication.outgoing.parts.payload.is_empty() {
             core.shared.retained().remove(topic);
             None
         } else {
-            let message = publication.message(&mut core.scratch.bytes).clone();
+            let message = publication.outgoing.message(&mut core.scratch.sending.bytes).clone();
             let mut retained = core.shared.retained();
             let bytes = message.size();
             let want = if stored && core.shared.store_is_short() {
@@ -106,7 +106,7 @@ impl Routes {
             // is empty.
             write_buffer.begin();
             if refused.is_none() {
-                write_buffer.weigh(stored_bytes(topic.len() + publication.parts.payload.len()));
+                write_buffer.weigh(stored_bytes(topic.len() + publication.outgoing.parts.payload.len()));
             }
             core.effects.retained = true;
         }

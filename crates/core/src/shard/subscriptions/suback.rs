@@ -19,7 +19,7 @@ use crate::peers::answer::{Answer, RetainedDelivery, RetainedRequest, RetainedRe
 use crate::routing::retained::{Cursor, SearchProgress};
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::objectives::DeliveryMark;
-use crate::session::outbound::queue::Delivery;
+use crate::session::outbound::delivery::Delivery;
 use crate::shard::Shard;
 use crate::shard::admission::Change;
 use crate::shard::core::Core;

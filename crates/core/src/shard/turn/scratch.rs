@@ -3,17 +3,15 @@
 //! A buffer has no meaning between two uses. A user that takes a buffer out puts it back; otherwise
 //! the next use allocates once.
 
+use crate::session::outbound::outgoing::SendBuffers;
 use crate::session::outbox::Pool;
-use crate::session::wire::{Frame, FrameKind};
 
 /// The buffers of one shard. None is on the account of `limits.memory`: each is bounded by the
 /// largest packet.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    /// One PUBLISH of each kind, laid out once for all receivers that get the same bytes.
-    pub frames: [Frame; FrameKind::COUNT],
-    /// A message is put together here.
-    pub bytes: Vec<u8>,
+    /// The buffers for messages that are sent.
+    pub sending: SendBuffers,
     /// The Topic Name of the present PUBLISH's Topic Alias.
     pub topic: String,
     /// The full Topic Name of the present PUBLISH behind a mount point.

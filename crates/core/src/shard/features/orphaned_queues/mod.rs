@@ -234,7 +234,7 @@ impl OrphanedQueues {
             orphaned_queue.blocked = Some(Blocked::new(message, share, &core.access));
         }
         if let Some((write_buffer, key)) = write_buffer.zip(key) {
-            let body = publication.body.get_or_insert_with(|| write_buffer.body(message));
+            let body = publication.outgoing.body.get_or_insert_with(|| write_buffer.body(message));
             let (retain, ids) = (message.header().retain, &SubscriptionIds::None);
             let qos = message.header().qos;
             let entry = write_buffer.entry(
