@@ -50,6 +50,7 @@ use actix::{Actor, Addr};
 use actix_rt::Arbiter;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -105,17 +106,11 @@ impl Supervisor {
         let recovered = take_up(opened.as_mut(), &shared);
         // A recovered delivery is never refused because of a share.
         shared.limit_shares(&share_rules(&config, &plan));
-        let digests = FileDigests::default();
-        let rules = RuleFiles::default().read_again(&config, &plan, &digests)?;
-        let bans = config.bans.path();
-        let banned = load_bans(bans.as_deref(), &digests)?.map(Arc::new);
-        let ban_count = banned.as_ref().map_or(0, |bans| bans.len());
-        let mut retired = Retired::default();
-        banned.iter().for_each(|bans| retired.keep(Arc::clone(bans)));
+        let first = FirstFiles::read(&config, &plan)?;
         let mut settings = settings(&config, &plan);
-        settings.access.files = rules.put_in_force(&plan);
-        let parts =
-            SharedParts { shared: &shared, statistics: &statistics, log: &log, settings, bans: banned };
+        settings.access.files = first.rules.put_in_force(&plan);
+        let bans = first.banned.clone();
+        let parts = SharedParts { shared: &shared, statistics: &statistics, log: &log, settings, bans };
         let (mut arbiters, shards) = start_shards(&config, count, &parts, recovered)?;
         let expiry_arbiter = arbiter(Driver::Clock, EXPIRY.to_owned())?;
         let expiry = start_expiry(&config, &expiry_arbiter, &shards, &statistics);
@@ -129,7 +124,7 @@ impl Supervisor {
             statistics.set_store(writer.statistics());
         }
         watch(statistics.pulses(), &shards, &expiry, writer.as_ref());
-        let logins = start_logins(&config, &plan, decoys.as_ref(), count, &digests)?;
+        let logins = start_logins(&config, &plan, decoys.as_ref(), count, &first.digests)?;
         logins.iter().for_each(|logins| logins.watch(statistics.pulses()));
         connect(&shards, writer.as_ref(), logins.as_ref(), &expiry).await?;
         let limits = Arc::new(LiveLimits::new(&config));
@@ -149,19 +144,7 @@ impl Supervisor {
         } else {
             bridges.put_in_force(&config);
         }
-        let files = LiveFiles {
-            logins,
-            decoys,
-            rules,
-            bans,
-            ban_count,
-            digests,
-            tls,
-            shards: shards.clone(),
-            statistics: Arc::clone(&statistics),
-            looking: FileThread::new("homing-tls-look", READ),
-            retired,
-        };
+        let files = first.live(logins, decoys, tls, &shards, &statistics);
         let reload = Reload {
             config,
             reader: None,
@@ -351,6 +334,57 @@ fn watch(pulses: &Pulses, shards: &[Addr<ShardActor>], expiry: &Addr<ExpiryActor
         let (commits, reads) = (writer.to_store(), writer.to_store());
         pulses.watch_once("homing-store", ThreadWork::Stores, move |pulse| commits.ask_committing(pulse));
         pulses.watch_once("homing-read", ThreadWork::Stores, move |pulse| reads.ask_reading(pulse));
+    }
+}
+
+/// The files of rules and bans, as they are read at the start.
+struct FirstFiles {
+    digests: FileDigests,
+    rules: RuleFiles,
+    /// The file of bans, if there is one.
+    bans: Option<PathBuf>,
+    banned: Option<Arc<BanList>>,
+}
+
+impl FirstFiles {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// A file cannot be read, or has a mistake.
+    fn read(config: &Config, plan: &ListenerPlan) -> Result<FirstFiles, StartError> {
+        let digests = FileDigests::default();
+        let rules = RuleFiles::default().read_again(config, plan, &digests)?;
+        let bans = config.bans.path();
+        let banned = load_bans(bans.as_deref(), &digests)?.map(Arc::new);
+        Ok(FirstFiles { digests, rules, bans, banned })
+    }
+
+    /// Returns the files as a reload looks at them again.
+    fn live(
+        self,
+        logins: Option<Logins>,
+        decoys: Option<DecoySecret>,
+        tls: TlsReload,
+        shards: &[Addr<ShardActor>],
+        statistics: &Arc<BrokerStatistics>,
+    ) -> LiveFiles {
+        let FirstFiles { digests, rules, bans, banned } = self;
+        let ban_count = banned.as_ref().map_or(0, |bans| bans.len());
+        let mut retired = Retired::default();
+        banned.into_iter().for_each(|bans| retired.keep(bans));
+        LiveFiles {
+            logins,
+            decoys,
+            rules,
+            bans,
+            ban_count,
+            digests,
+            tls,
+            shards: shards.to_vec(),
+            statistics: Arc::clone(statistics),
+            looking: FileThread::new("homing-tls-look", READ),
+            retired,
+        }
     }
 }
 

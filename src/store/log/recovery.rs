@@ -375,30 +375,9 @@ impl Scan {
         }
         let id = applied.id.unwrap_or(new_id);
         let active = match last {
-            Some(last) => {
-                let segment = Segment::open(last.path, tail)?;
-                if let Some(Torn { at, frames }) = torn {
-                    warn!(
-                        event = "store.log_cut",
-                        file = %segment.path().display(),
-                        offset = at,
-                        frames,
-                        "the log ends in a part of a frame, as after a crash, and the part is cut off; with store.durability \
-                         = \"commit\" nobody got an acknowledgement for it"
-                    );
-                    segment.wipe_rest()?;
-                }
-                // Frames that the last process left to the system count as synced from here on.
-                segment.sync()?;
-                segment
-            }
+            Some(last) => continue_segment(last.path, tail, torn)?,
             None => {
-                let path = path_of(&directory, position + 1);
-                if !create(&path, segment_size)? {
-                    return Err(StoreError::Full(format!("{}: no room for the log", path.display())));
-                }
-                let segment = Segment::begin(path, segment_size, id, position + 1, digest)?;
-                sync(&directory).map_err(|error| failed(&directory, &error))?;
+                let segment = begin_segment(&directory, segment_size, id, position + 1, digest)?;
                 for Found { path, .. } in files.drain(..) {
                     fs::remove_file(&path).map_err(|error| failed(&path, &error))?;
                 }
@@ -427,6 +406,49 @@ impl Scan {
         sync(&log.directory).map_err(|error| failed(&log.directory, &error))?;
         Ok(log)
     }
+}
+
+/// Opens the file that has the last frames, and wipes what is left of a frame behind them.
+///
+/// # Errors
+/// [`StoreError::Failed`]: the file cannot be written.
+fn continue_segment(path: PathBuf, tail: Tail, torn: Option<Torn>) -> Result<Segment, StoreError> {
+    let segment = Segment::open(path, tail)?;
+    if let Some(Torn { at, frames }) = torn {
+        warn!(
+            event = "store.log_cut",
+            file = %segment.path().display(),
+            offset = at,
+            frames,
+            "the log ends in a part of a frame, as after a crash, and the part is cut off; with store.durability \
+             = \"commit\" nobody got an acknowledgement for it"
+        );
+        segment.wipe_rest()?;
+    }
+    // Frames that the last process left to the system count as synced from here on.
+    segment.sync()?;
+    Ok(segment)
+}
+
+/// Makes the file for the frames from `first` on.
+///
+/// # Errors
+/// - [`StoreError::Full`]: the disk has no room for the file.
+/// - [`StoreError::Failed`]: the file cannot be written.
+fn begin_segment(
+    directory: &Path,
+    segment_size: u64,
+    id: u64,
+    first: u64,
+    digest: Digest,
+) -> Result<Segment, StoreError> {
+    let path = path_of(directory, first);
+    if !create(&path, segment_size)? {
+        return Err(StoreError::Full(format!("{}: no room for the log", path.display())));
+    }
+    let segment = Segment::begin(path, segment_size, id, first, digest)?;
+    sync(directory).map_err(|error| failed(directory, &error))?;
+    Ok(segment)
 }
 
 /// Returns the files of the log in the order of their first positions.
