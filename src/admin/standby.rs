@@ -12,7 +12,7 @@ impl AdminState {
         if let Role::Recovering | Role::Holding = view.facts().role {
             return None;
         }
-        Some(ServingNode { owner: view.owner().map(str::to_owned), pages: view.owner_pages() })
+        Some(ServingNode { owner: view.owner(), pages: view.owner_pages() })
     }
 
     /// Returns the URL by which a browser on another machine reaches the pages, or else one on this

@@ -151,7 +151,10 @@ mod tests {
     fn a_standby_reads_its_configuration_again_and_a_mistake_changes_nothing() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("homing.toml");
-        let write = |text: &str| std::fs::write(&file, text).expect("a file");
+        let bans = directory.path().join("bans");
+        let of_bans = format!("[bans]\nfile = {bans:?}\n");
+        let write = |text: &str| std::fs::write(&file, [text, &of_bans].concat()).expect("a file");
+        std::fs::write(&bans, "").expect("a file");
         write("[limits]\nqueue_messages = 7\n");
         let path = file.clone();
         let read = move || -> Result<Loaded, ConfigRefusal> { Sources::new().file(&path).load() };
@@ -171,11 +174,13 @@ mod tests {
         assert_eq!((seen.load(Ordering::Relaxed), standby.config().limits.queue_messages), (9, 9));
         let pending = standby.in_force().into_iter().find(|key| key.key == "runtime.threads");
         assert_eq!(pending.and_then(|key| key.pending).as_deref(), Some("3"));
-        for wrong in ["[limits]\nqueue_messages = 0\n", "[bans]\nfile = \"/nowhere/bans\"\n"] {
+        for (wrong, banned) in [("[limits]\nqueue_messages = 0\n", ""), ("", "nonsense\n")] {
             write(wrong);
-            assert!(standby.reload_here(ReloadMode::Apply).is_err(), "{wrong}");
+            std::fs::write(&bans, banned).expect("a file");
+            assert!(standby.reload_here(ReloadMode::Apply).is_err(), "{wrong}{banned}");
             assert_eq!(standby.config().limits.queue_messages, 9);
         }
+        std::fs::write(&bans, "").expect("a file");
         write("[limits]\nqueue_messages = 8\n");
         assert_eq!(standby.take().0.limits.queue_messages, 9);
         let late = standby.reload_here(ReloadMode::Apply).expect_err("the broker has it");

@@ -114,12 +114,13 @@ impl ClusterReport {
     /// Returns the state of the cluster as a node sees it.
     pub fn of_view(view: &ClusterView, now: Instant) -> ClusterReport {
         let (facts, seen) = (view.facts(), view.seen());
+        let owner = view.owner_among(&seen.rows);
         ClusterReport::new(
             Seen {
                 cluster: &view.name,
                 node: &view.node,
                 nodes: &view.nodes,
-                owner: view.owner(),
+                owner: owner.as_deref(),
                 alarm: Some(facts.alarm).filter(|alarm| !alarm.is_empty()),
                 rows: &seen.rows,
                 bounds: seen.bounds.clone().and_then(Result::ok),

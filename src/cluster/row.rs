@@ -241,9 +241,9 @@ impl ClusterView {
 
     /// Compares all nodes with the owner, or with this node if nobody serves.
     fn note_drift(&self, seen: &mut SeenRows) {
-        let reference = self.owner().unwrap_or(&self.node);
-        let drift = drift::among(&seen.rows, &self.nodes, reference);
-        drift::log_changes(&seen.drift, &drift, reference);
+        let reference = self.owner_among(&seen.rows).unwrap_or_else(|| self.node.clone());
+        let drift = drift::among(&seen.rows, &self.nodes, &reference);
+        drift::log_changes(&seen.drift, &drift, &reference);
         seen.drift = drift;
     }
 }

@@ -132,17 +132,30 @@ impl ClusterView {
         facts.role == Role::Holding && now.since(facts.undecided_since) >= self.isolation
     }
 
-    /// Returns the name of the owner by the last Claim that this node knows; `None` before the first
-    /// Claim and after a Release.
-    pub fn owner(&self) -> Option<&str> {
-        let place = self.facts().owner?;
-        self.nodes.get(usize::from(place)).map(String::as_str)
+    /// Returns the name of the owner by the last Claim that this node knows, or by the row of a node
+    /// that serves in a later epoch; `None` before the first Claim and after a Release.
+    pub fn owner(&self) -> Option<String> {
+        self.owner_among(&lock(&self.rows).rows)
+    }
+
+    /// Returns the owner as [`Self::owner`] does, by these rows.
+    pub(super) fn owner_among(&self, rows: &[SeenRow]) -> Option<String> {
+        let (facts, now) = (self.facts(), clock::now());
+        // A node that has just started reads the Claim later than the row of its owner.
+        let is_later = |seen: &&SeenRow| {
+            seen.row.role == "holding" && seen.row.epoch > facts.epoch && !seen.is_silent(now)
+        };
+        let later = rows.iter().filter(is_later).max_by_key(|seen| seen.row.epoch);
+        match (later, facts.owner) {
+            (Some(later), _) => Some(later.row.node.clone()),
+            (None, place) => self.nodes.get(usize::from(place?)).cloned(),
+        }
     }
 
     /// Returns the URL of the owner's pages, as its row has it.
     pub fn owner_pages(&self) -> Option<String> {
-        let owner = self.owner()?;
         let rows = lock(&self.rows);
+        let owner = self.owner_among(&rows.rows)?;
         let row = rows.rows.iter().find(|seen| seen.row.node == owner)?;
         row.row.pages().map(str::to_owned)
     }

@@ -10,7 +10,7 @@ use crate::finding::{Finding, Severity};
 use askama::Template;
 
 #[derive(Template)]
-#[template(path = "cluster.html", config = "src/admin/askama.toml")]
+#[template(path = "nodes.html", config = "src/admin/askama.toml")]
 struct ClusterPage {
     frame: PageFrame,
     report: ClusterReport,
