@@ -96,7 +96,11 @@ impl SinkTask {
             let beginning = self.beginning.take();
             let end = match connected {
                 Ok(pump) => pump.holding(beginning).run(&mut ends).await,
-                Err(end) => end,
+                Err(end) => {
+                    // The start of the broker does not wait for the next try.
+                    drop(beginning);
+                    end
+                }
             };
             if let ConnectionEnd::Ended(ending) = end {
                 break ending;
