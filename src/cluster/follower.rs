@@ -7,6 +7,7 @@
 use super::tail::{Made, Tail, Unfit};
 use crate::persistence::ownership::SeenKind;
 use crate::store::catch_up::CatchUp;
+use crate::store::database::Database;
 use crate::store::frame::cluster::{FrameKind, body_of, read_group};
 use crate::store::frame::{Digest, Frame, FrameError, Head};
 use crate::store::sqlite::{Mark, Sqlite};
@@ -23,8 +24,8 @@ const IDLE_AGE: Duration = Duration::from_secs(5);
 const LARGEST_GROUP: usize = 1 << 30;
 
 /// See the module.
-pub(super) struct Follower {
-    catch_up: CatchUp,
+pub(super) struct Follower<D: Database = Sqlite> {
+    catch_up: CatchUp<D>,
     /// The operations of a group of which the last piece did not come yet.
     pieces: Vec<u8>,
     /// The time of the first frame that the database does not have; [`Instant::NEVER`] for none.
@@ -56,12 +57,12 @@ pub(super) enum Arrival {
     Now(Moment),
 }
 
-impl Follower {
+impl<D: Database> Follower<D> {
     /// Begins with the database of a node.
     ///
     /// # Errors
     /// The database cannot be read.
-    pub(super) fn new(database: Sqlite) -> Result<Follower, StoreError> {
+    pub(super) fn new(database: D) -> Result<Follower<D>, StoreError> {
         let clocks = database.heartbeat()?;
         let catch_up = CatchUp::new(database)?;
         Ok(Follower { catch_up, pieces: Vec::new(), since: Instant::NEVER, has_changes: false, clocks })
@@ -125,6 +126,9 @@ impl Follower {
         };
         self.clocks = Some(head.moment);
         frame.head = head;
+        if let FrameKind::Claim(_) = frame_kind {
+            return self.catch_up.take_claim(&frame.head, digest, tail.mark().owner);
+        }
         self.has_changes |= !frame.operations.is_empty() || !frame.retained.is_empty();
         self.since = self.since.min(now);
         self.catch_up.owner_is(tail.mark().owner);
@@ -143,6 +147,17 @@ impl Follower {
         self.apply()
     }
 
+    /// Returns true if the database has room, so that the node may own the cell.
+    ///
+    /// # Errors
+    /// The database or its disk does not report its room.
+    pub(super) fn has_room(&mut self) -> Result<bool, StoreError> {
+        match self.catch_up.database.figures() {
+            Err(StoreError::Busy(_)) => Ok(true),
+            figures => Ok(figures?.has_room),
+        }
+    }
+
     fn apply(&mut self) -> Result<(), StoreError> {
         (self.since, self.has_changes) = (Instant::NEVER, false);
         self.catch_up.apply()
@@ -153,9 +168,8 @@ impl Follower {
     ///
     /// # Errors
     /// The database cannot be written.
-    pub(super) fn end_with(mut self, tail: &Tail, claim: &Made) -> Result<(Sqlite, Mark), StoreError> {
-        self.catch_up.owner_is(tail.mark().owner);
-        self.catch_up.take(sign(claim.head, claim.digest))?;
+    pub(super) fn end_with(mut self, tail: &Tail, claim: &Made) -> Result<(D, Mark), StoreError> {
+        self.catch_up.take_claim(&claim.head, claim.digest, tail.mark().owner)?;
         self.finish()
     }
 
@@ -163,14 +177,9 @@ impl Follower {
     ///
     /// # Errors
     /// The database cannot be written.
-    pub(super) fn finish(mut self) -> Result<(Sqlite, Mark), StoreError> {
+    pub(super) fn finish(mut self) -> Result<(D, Mark), StoreError> {
         self.apply()?;
         let mark = self.catch_up.mark();
         Ok((self.catch_up.database, mark))
     }
-}
-
-/// Returns a frame that has no operations.
-fn sign(head: Head, digest: Digest) -> Frame {
-    Frame { head, digest, operations: Vec::new(), retained: Vec::new(), copies: Vec::new() }
 }

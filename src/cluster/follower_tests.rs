@@ -6,6 +6,7 @@ use crate::config::DurabilityLevel;
 use crate::persistence::ownership::{ChainBreak, Claim};
 use crate::persistence::records::Record;
 use crate::store::coalesce::CommitGroup;
+use crate::store::database::Database;
 use crate::store::frame::cluster::{FrameKind, GroupBody};
 use crate::store::replicated::NextGroup;
 use crate::store::sqlite::{Mark, Sqlite, SqliteOptions};

@@ -7,6 +7,7 @@
 //! | `tail` | the end of the log that a node has, and the next frame behind it |
 //! | `follower` | frames of the log on their way into the database of a node |
 //! | `driver` | the thread that carries out the ownership of a cell |
+//! | [`driver_core`] | what that thread decides |
 //! | `messages` | what the driver, its workers, the broker and the rows tell each other |
 //! | `workers` | the threads that wait for the engine |
 //! | `owner_log` | the log of a cell as the store of its owner sees it |
@@ -25,6 +26,7 @@ mod append_times;
 pub mod commands;
 pub mod drift;
 mod driver;
+pub mod driver_core;
 pub mod engine;
 #[cfg(test)]
 #[path = "../../tests/support/engine_contract.rs"]

@@ -3,6 +3,7 @@
 
 use super::drift;
 use super::driver::{self, DriverStart};
+use super::driver_core::CoreStart;
 use super::engine::{Engine, EngineError};
 use super::messages::{DriverDoor, DriverInput, IsAlive, NodeEvent, NodeFacts};
 use super::row::{self, CLUSTER, ClusterRow, ClusterView, node_key, read_node};
@@ -13,6 +14,7 @@ use crate::clock;
 use crate::config::{Cluster, ClusterAcks, DurabilityLevel, IsolationAction};
 use crate::persistence::ownership::{CellNode, EXIT_REFUSED, Position, Role, Start};
 use crate::store::StoreError;
+use crate::store::database::Database;
 use crate::store::frame::Digest;
 use crate::store::sqlite::{Sqlite, SqliteOptions};
 use crate::time::Instant;
@@ -112,12 +114,15 @@ impl Node {
         let nodes = u16::try_from(settings.nodes.len()).unwrap_or(u16::MAX);
         let driver = driver::start(DriverStart {
             engine: Arc::clone(&engine),
-            node: CellNode { cell: 0, node: place, nodes, directory, boot },
-            timing,
-            start,
-            log: cluster.log,
+            core: CoreStart {
+                node: CellNode { cell: 0, node: place, nodes, directory, boot },
+                timing,
+                start,
+                log: cluster.log,
+                by_lease: settings.acks == ClusterAcks::Lease,
+                now: clock::now(),
+            },
             database,
-            by_lease: settings.acks == ClusterAcks::Lease,
             keeps_clients: settings.isolation == IsolationAction::Keep,
             facts,
             events,

@@ -2,10 +2,10 @@
 
 use super::messages::DriverInput;
 use crate::clock;
-use crate::store::StoreError;
 use crate::store::replicated::{CellLog, NextGroup};
 use crate::store::sqlite::Mark;
 use crate::store::wall::FileTime;
+use crate::store::{Moment, StoreError};
 use crate::time::Instant;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -65,6 +65,10 @@ impl CellLog for OwnerLog {
                 Err(StoreError::Failed("this node does not own the cell any more".into()))
             }
         }
+    }
+
+    fn moment(&self) -> Moment {
+        Moment::now()
     }
 
     fn has_lease(&self) -> bool {

@@ -3,29 +3,30 @@
 
 use super::StoreError;
 use super::coalesce::CommitGroup;
-use super::frame::Frame;
+use super::database::Database;
+use super::frame::{Digest, Frame, Head};
 use super::log::LARGEST_SEGMENT;
 use super::sqlite::owner::OwnerMark;
 use super::sqlite::{Mark, Sqlite};
 use super::wall::FileTime;
 
 /// See the module.
-pub(crate) struct CatchUp {
-    pub database: Sqlite,
+pub(crate) struct CatchUp<D: Database = Sqlite> {
+    pub database: D,
     group: CommitGroup,
     mark: Mark,
     /// The position that the database has.
     applied: u64,
 }
 
-impl CatchUp {
+impl<D: Database> CatchUp<D> {
     /// Begins at the position of the database.
     ///
     /// # Errors
     /// The database cannot be read.
-    pub(crate) fn new(database: Sqlite) -> Result<CatchUp, StoreError> {
-        let (applied, mark) = database.applied()?;
-        Ok(CatchUp { database, group: CommitGroup::default(), mark, applied: applied.position })
+    pub(crate) fn new(database: D) -> Result<CatchUp<D>, StoreError> {
+        let mark = database.mark()?;
+        Ok(CatchUp { database, group: CommitGroup::default(), mark, applied: mark.position })
     }
 
     /// Returns the mark of the last frame.
@@ -57,6 +58,25 @@ impl CatchUp {
         if self.group.bytes() as u64 + 64 * self.group.recorded() > LARGEST_SEGMENT {
             self.apply()?;
         }
+        Ok(())
+    }
+
+    /// Takes a Claim: the sessions of the owner before are not connected any more. One change of the
+    /// table, so that a new owner has none of them to record.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub(crate) fn take_claim(
+        &mut self,
+        head: &Head,
+        digest: Digest,
+        owner: Option<OwnerMark>,
+    ) -> Result<(), StoreError> {
+        self.apply()?;
+        let ended_ms = self.mark.moment.file_millis;
+        self.mark = Mark { owner, ..self.mark.behind(head, digest) };
+        twice(|| self.database.disconnect(ended_ms, &self.mark))?;
+        self.applied = self.mark.position;
         Ok(())
     }
 

@@ -17,6 +17,7 @@
 //! | [`coalesce`] | folds the records of several batches into one commit group |
 //! | [`operation`] | one change of the database |
 //! | [`commit_queue`] | decides which batches may be committed together |
+//! | [`database`] | the database behind a log, as the code between the two sees it |
 //! | [`writer`] | the committing thread and the reading thread |
 //! | [`lagging`] | the database behind a log, and the thread that applies the log to it |
 //! | [`logged`] | the store on a disk: its log, and the database behind it |
@@ -36,6 +37,7 @@
 pub(crate) mod catch_up;
 pub mod coalesce;
 pub mod commit_queue;
+pub mod database;
 pub(crate) mod files;
 pub mod frame;
 mod frame_file;

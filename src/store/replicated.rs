@@ -7,7 +7,9 @@
 //! only once. Knows no engine: [`CellLog`] is its door.
 
 use super::coalesce::CommitGroup;
+use super::database::Database;
 use super::frame::cluster::GroupBody;
+use super::lagging::apply::Applying;
 use super::lagging::{Lagging, PATIENCE};
 use super::sqlite::{Mark, Sqlite};
 use super::statistics::StoreStatistics;
@@ -53,6 +55,9 @@ pub trait CellLog: Send {
     /// The cell has another owner, or is alarmed: nothing is stored any more.
     fn outcome(&mut self, patience: Duration) -> Result<Option<Mark>, StoreError>;
 
+    /// Returns the present moment by the clocks of this node.
+    fn moment(&self) -> Moment;
+
     /// Returns true if a promise may leave without a frame.
     fn has_lease(&self) -> bool;
 
@@ -64,17 +69,18 @@ pub trait CellLog: Send {
 }
 
 /// See the module.
-pub struct ReplicatedStore {
-    lagging: Lagging,
+pub struct ReplicatedStore<D: Database = Sqlite> {
+    lagging: Lagging<D>,
     log: Box<dyn CellLog>,
     path: PathBuf,
     /// The group whose outcome is not known.
     under_way: Option<UnderWay>,
-    /// The moment of frames that a start writes, as in a store without a cluster.
-    moment: Option<Heartbeat>,
+    /// What [`Store::recover`] has found that belongs to nothing, for the first group. A start
+    /// stores nothing, so it never waits for the engine.
+    mends: CommitGroup,
     next_number: u64,
     is_running: bool,
-    /// The time that is added to the delay of wills at the start.
+    /// The time after a start in which no will goes out.
     will_grace: Duration,
 }
 
@@ -84,25 +90,25 @@ struct UnderWay {
     bytes: u64,
 }
 
-impl ReplicatedStore {
-    /// Makes the store of a database that has everything up to `mark`. The wills of sessions that
-    /// were connected go out `will_grace` later than their delay says: their clients have to find
-    /// the new owner first. 5.0 3.1.2.5 lets a server wait.
+impl<D: Database> ReplicatedStore<D> {
+    /// Makes the store of a database that has everything up to `mark`. No will goes out before
+    /// `will_grace` has passed since the start: the clients have to find the new owner first. 5.0
+    /// 3.1.2.5 lets a server wait.
     ///
     /// # Errors
     /// The database cannot be read.
     pub fn new(
-        database: Sqlite,
+        database: D,
         mark: Mark,
         log: Box<dyn CellLog>,
         will_grace: Duration,
-    ) -> Result<ReplicatedStore, StoreError> {
+    ) -> Result<ReplicatedStore<D>, StoreError> {
         Ok(ReplicatedStore {
             path: database.path().to_owned(),
             lagging: Lagging::new(database, mark, MANY)?,
             log,
             under_way: None,
-            moment: None,
+            mends: CommitGroup::default(),
             next_number: mark.next_number,
             is_running: false,
             will_grace,
@@ -111,7 +117,7 @@ impl ReplicatedStore {
 
     fn begin(&mut self, body: GroupBody, highest_number: u64) {
         self.next_number = self.next_number.max(highest_number + 1);
-        let moment = self.moment.unwrap_or_else(|| Heartbeat::at(Moment::now(), self.lagging.time()));
+        let moment = Heartbeat::at(self.log.moment(), self.lagging.time());
         self.log.begin(NextGroup { body, next_number: self.next_number, moment });
     }
 
@@ -134,9 +140,13 @@ impl ReplicatedStore {
         self.decide()
     }
 
-    /// Notes that the broker writes for itself from here on, and no more as of the start.
+    /// Starts no thread that applies, and leaves it to the caller. After [`Store::recover`].
+    pub fn by_hand(&mut self) -> Applying<D> {
+        self.lagging.by_hand()
+    }
+
+    /// Notes that the broker writes for itself from here on.
     fn runs(&mut self) {
-        self.moment = None;
         if !self.is_running {
             self.is_running = true;
             self.log.time_runs(self.lagging.time());
@@ -144,20 +154,16 @@ impl ReplicatedStore {
     }
 }
 
-impl Store for ReplicatedStore {
+impl<D: Database> Store for ReplicatedStore<D> {
     fn recover(&mut self, now: Moment, horizon: Duration) -> Result<Recovered, StoreError> {
-        let (mut recovered, mends, moment) = self.lagging.recover(now, horizon)?;
-        let was_connected = recovered.sessions.iter_mut().filter(|recovered| recovered.session.connected);
-        for will in was_connected.filter_map(|recovered| recovered.session.will.as_mut()) {
-            let will = Arc::make_mut(will);
-            will.delay = will.delay.saturating_add(self.will_grace);
+        let (mut recovered, mends, _) = self.lagging.recover(now, horizon)?;
+        let earliest = now.monotonic + self.will_grace;
+        let wills = recovered.sessions.iter_mut().filter(|recovered| recovered.session.will.is_some());
+        for session in wills.map(|recovered| &mut recovered.session) {
+            session.will_due = session.will_due.max(earliest);
         }
         self.next_number = self.next_number.max(recovered.next_number);
-        self.moment = Some(moment.unwrap_or_else(|| Heartbeat::at(now, self.lagging.time())));
-        if moment.is_none() || !mends.is_empty() {
-            let mark = self.store_now(GroupBody::of(&mends, self.lagging.time()), 0)?;
-            self.lagging.apply_now(&mends, mark)?;
-        }
+        self.mends = mends;
         Ok(recovered)
     }
 
@@ -170,8 +176,15 @@ impl Store for ReplicatedStore {
     fn commit(&mut self, group: &mut CommitGroup) -> Result<(), StoreError> {
         self.lagging.unapplied.await_room(MOST_BEHIND, PATIENCE)?;
         self.runs();
-        let body = GroupBody::of(group, self.lagging.time());
-        self.hand_in(std::mem::take(group), body)
+        let mut group = std::mem::take(group);
+        if !self.mends.is_empty() {
+            let mut mends = std::mem::take(&mut self.mends);
+            mends.absorb(&mut group, 0);
+            mends.seal();
+            group = mends;
+        }
+        let body = GroupBody::of(&group, self.lagging.time());
+        self.hand_in(group, body)
     }
 
     fn decide(&mut self) -> Result<(), StoreError> {

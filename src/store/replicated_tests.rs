@@ -49,6 +49,10 @@ impl CellLog for Scripted {
         }))
     }
 
+    fn moment(&self) -> Moment {
+        Moment::now()
+    }
+
     fn has_lease(&self) -> bool {
         self.script(|script| script.has_lease)
     }

@@ -9,13 +9,14 @@
 //! publisher has at most its Receive Maximum of unacknowledged messages, and messages count towards
 //! `limits.memory` until they are committed.
 
-mod commit;
+pub mod commit;
 mod read;
 
 pub use read::{SessionToken, StorePageRequest};
 
 use super::statistics::StoreStatistics;
 use super::{Store, StoreError, StoreReader};
+use crate::clock;
 use crate::durability::read_requests::DelayedRequest;
 use crate::mqtt::charge::Budget;
 use crate::persistence::records::{
@@ -23,6 +24,7 @@ use crate::persistence::records::{
 };
 use crate::pulse::Pulse;
 use crate::store::commit_queue::Bounds;
+use commit::Commits;
 use read::PageRead;
 use std::io;
 use std::sync::Arc;
@@ -201,7 +203,13 @@ impl Writer {
         let for_commits = Arc::clone(&statistics);
         let committing = Builder::new()
             .name("homing-store".into())
-            .spawn(move || commit::run(store, options, &queued, &*on, &for_commits, &budget))
+            .spawn(move || {
+                let commits = Commits::new(store, options, &*on, (for_commits, budget), clock::now());
+                match commits {
+                    Ok(commits) => commit::run(commits, &queued),
+                    Err(failure) => on(WriterNotice::Failed(failure)),
+                }
+            })
             .map_err(refused)?;
         Ok(Writer { to_store: ToStore { requests, reads }, is_stopping, statistics, committing, reading })
     }

@@ -28,7 +28,7 @@ mod oracle;
 mod plan;
 #[path = "../simulation/rng.rs"]
 mod rng;
-#[path = "../../crates/core/tests/ownership/schedule.rs"]
+#[path = "../ownership/schedule.rs"]
 mod schedule;
 #[path = "../support/shard_io.rs"]
 mod shard_io;

@@ -2,18 +2,14 @@
 
 use crate::client::Client;
 use crate::core_settings::{settings, shared_state};
-use crate::frame::Frame;
-use crate::memory_store::Memory;
 use crate::node::Service;
 use crate::promises::{Leaving, Promises};
 use crate::shard_io::ShardIo;
 use crate::world::{Occupant, World};
-use crate::writer::{Tables, Writer};
-use bytes::Bytes;
 use homing::durability::read_requests::PageRequest;
 use homing::login::arrival::Arrival;
 use homing::peers::peer_batch::PeerBatch;
-use homing::persistence::records::Committed;
+use homing::persistence::records::{Committed, Recovered};
 use homing::routing::retained::RetainedLimits;
 use homing::routing::subscription_tree::ShardId;
 use homing::shard::features::delayed::HORIZON;
@@ -21,10 +17,10 @@ use homing::shard::randomness::Randomness;
 use homing::shard::recovery::in_flight;
 use homing::shard::recovery::placement::{repartition, share_out};
 use homing::shard::{ConnectionId, Input, Shard, SharedState, shard_of};
-use homing::store::{Store, StoreReader};
+use homing::store::StoreError;
+use homing::store::frame::cluster::{FrameKind, body_of, check_sign};
 use homing::time::Instant;
 use homing_core::persistence::ownership::{OwnershipInput, Position};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Turns of a broker that starts, after which it is taken to go round in circles.
@@ -36,12 +32,8 @@ pub struct Brokers {
     pub clients: Vec<Client>,
     pub sockets: Vec<Socket>,
     pub promises: Promises,
-    /// A digest of the tables at positions of cells.
-    pub tables: BTreeMap<(usize, Position), u64>,
     /// Clients come back and acknowledge, and do nothing else.
     pub is_calm: bool,
-    /// True with `acks = "commit"`: no node ever has a lease.
-    pub by_appends_alone: bool,
     shards: u8,
 }
 
@@ -111,7 +103,6 @@ pub struct Place {
 
 /// What an owner has in memory.
 pub struct Broker {
-    pub writer: Writer,
     shared: Arc<SharedState>,
     shards: Vec<Shard>,
     links: Vec<Vec<Option<Link>>>,
@@ -136,13 +127,12 @@ struct Link {
 
 impl Occupant for Brokers {
     type Event = BrokerEvent;
-    type Tables = Tables;
     type Memory = Option<Box<Broker>>;
-    const HAS_SNAPSHOTS: bool = false;
+    const HAS_SNAPSHOTS: bool = true;
 
     fn begin(world: &mut World<Brokers>, cells: usize) {
         world.occupant.shards = world.rng.pick(&[1, 1, 2]);
-        world.occupant.by_appends_alone = world.rng.percent(20);
+        world.by_lease = !world.rng.percent(20);
         world.occupant.clients = (0..cells).flat_map(Client::of_cell).collect();
         for client in 0..world.occupant.clients.len() {
             let at = world.rng.below(1_000);
@@ -181,17 +171,9 @@ impl Occupant for Brokers {
         }
     }
 
-    fn group(world: &mut World<Brokers>, node: usize, cell: usize) -> Bytes {
-        world.content(node, cell)
-    }
-
-    fn group_stored(world: &mut World<Brokers>, node: usize, cell: usize, _: &Frame) {
-        world.report(node, cell);
-        world.write(node, cell);
-    }
-
-    fn group_full(world: &mut World<Brokers>, node: usize, cell: usize, _: &Frame) {
-        world.keep_group(node, cell);
+    fn committed(world: &mut World<Brokers>, node: usize, cell: usize, committed: Committed) {
+        let (at, process) = (world.now + 1, world.process(node, cell).expect("it has committed").number);
+        world.schedule(at, BrokerEvent::Committed { node, cell, process, committed });
     }
 
     fn service_changed(world: &mut World<Brokers>, node: usize, cell: usize) {
@@ -203,42 +185,37 @@ impl Occupant for Brokers {
             Service::Flushing => world.in_each_shard(at, |shard, now| shard.input(now, Input::Stop)),
             Service::None => {
                 Brokers::ends(world, node, cell);
-                world.process(node, cell).expect("it runs").own = None;
+                let process = world.process(node, cell).expect("it runs");
+                (process.own, process.owner) = (None, None);
             }
         }
     }
 
     fn is_flushed(world: &mut World<Brokers>, node: usize, cell: usize) -> bool {
-        let Some(broker) = world.process(node, cell).and_then(|process| process.own.as_mut()) else {
+        let Some(broker) = world.process(node, cell).and_then(|process| process.own.as_ref()) else {
             return true;
         };
         let is_at_rest = |shard: &Shard| !shard.has_work() && !shard.is_unfinished();
-        broker.writer.is_idle() && broker.shards.iter().all(is_at_rest)
+        broker.shards.iter().all(is_at_rest)
     }
 
-    fn committed(_: &mut World<Brokers>, _: usize, _: Position, _: &Frame) {}
+    fn logged(world: &mut World<Brokers>, cell: usize, position: Position) {
+        let ((frame, ..), kind) = check_sign(world.engine.frame(cell, position)).expect("a frame");
+        let is_empty = kind == FrameKind::Group && body_of(frame).is_empty();
+        world.occupant.promises.totals.empty_groups += u64::from(is_empty);
+    }
 
     fn lease_changed(world: &mut World<Brokers>, node: usize, cell: usize) {
-        let (now, by_appends_alone) = (world.local(node), world.occupant.by_appends_alone);
+        let now = world.local(node);
         let Some(process) = world.process(node, cell) else { return };
-        let until = if by_appends_alone { Instant::ZERO } else { process.machine.lease_until() };
+        let until = process.core.lease_until();
         let Some(broker) = &mut process.own else { return };
         broker.shared.lease.set_until(until);
         broker.lease_seen = if until > now { until } else { broker.lease_seen.min(now) };
     }
 
-    fn recovered(world: &mut World<Brokers>, node: usize, cell: usize) {
-        world.apply(node, cell);
-        world.start_broker(node, cell);
-    }
-
-    fn applied(
-        world: &mut World<Brokers>,
-        at: (usize, usize),
-        tables: &mut Tables,
-        frame: (Position, &Frame),
-    ) {
-        world.make_tables(at, tables, frame);
+    fn recovered(world: &mut World<Brokers>, node: usize, cell: usize, recovered: Recovered) {
+        world.start_broker(node, cell, recovered);
     }
 
     fn tick(world: &mut World<Brokers>, node: usize, cell: usize) {
@@ -247,8 +224,6 @@ impl Occupant for Brokers {
         if is_used {
             world.tell(node, cell, OwnershipInput::Promised);
         }
-        // A group that had no room.
-        world.write(node, cell);
         world.check_flushed(node, cell);
     }
 
@@ -277,16 +252,14 @@ impl Brokers {
 }
 
 impl World<Brokers> {
-    /// The shards of an owner that has all frames up to its Claim.
-    fn start_broker(&mut self, node: usize, cell: usize) {
+    /// The shards of an owner, from what its store has.
+    fn start_broker(&mut self, node: usize, cell: usize, mut recovered: Recovered) {
         let (shards, now) = (self.occupant.shards, self.moment(node));
-        let mut memory = Memory::from_image(self.nodes[node].disks[cell].tables.0.image());
-        let mut recovered = memory.recover(now, HORIZON).expect("memory does not fail");
-        let highest = recovered.next_number;
         let copies = repartition(&mut recovered, shards);
         assert!(copies.is_empty(), "the number of shards is the same: {copies:?}");
         let wanted = in_flight(&recovered.sessions);
-        let read = memory.entries(&wanted).expect("memory does not fail");
+        let owner = self.process(node, cell).and_then(|process| process.owner.as_mut()).expect("it recovers");
+        let read = owner.reader().entries(&wanted).expect("memory does not fail");
         let shared = Arc::new(shared_state(RetainedLimits::UNLIMITED));
         shared.lease.set_until(Instant::ZERO);
         shared.retained().record_changes(0);
@@ -301,7 +274,6 @@ impl World<Brokers> {
             started.push(shard);
         }
         let broker = Broker {
-            writer: Writer::new(memory.time(), highest),
             shared,
             links: started.iter().map(|_| Vec::new()).collect(),
             is_awake: vec![false; started.len()],
@@ -322,17 +294,18 @@ impl World<Brokers> {
         for _ in 0..TURNS {
             let mut has_work = false;
             for here in 0..usize::from(self.occupant.shards) {
-                let Some(broker) = self.broker(at) else { return };
+                let Some(process) = self.process(at.node, at.cell) else { return };
+                let (Some(owner), Some(broker)) = (&mut process.owner, &mut process.own) else { return };
                 let mut io = ShardIo { clock: broker.ran.1, ..ShardIo::default() };
                 has_work |= broker.shards[here].turn(broker.ran.1, &mut io);
-                broker.writer.take(io.batches, io.retained);
+                owner.take(broker.ran.1, io.batches, io.retained);
                 for (to, batch) in io.peer_batches {
                     has_work = true;
                     broker.shards[usize::from(to.0)].take_peer_batch(broker.ran.1, batch);
                 }
             }
             if !has_work {
-                return self.write(at.node, at.cell);
+                return;
             }
         }
         panic!("a broker that starts never comes to rest");
@@ -390,8 +363,14 @@ impl World<Brokers> {
             self.finish(at, here, id);
         }
         let later = self.now + self.rng.below(3);
+        let now = self.local(at.node);
+        if self.broker(at).is_none() {
+            return;
+        }
+        if let Some(owner) = self.process(at.node, at.cell).and_then(|process| process.owner.as_mut()) {
+            owner.take(now, io.batches, io.retained);
+        }
         let Some(broker) = self.broker(at) else { return };
-        broker.writer.take(io.batches, io.retained);
         let arrival = later.max(broker.peers_arrival);
         broker.peers_arrival = arrival;
         let wakes = !broker.is_awake[here] && broker.shards[here].has_work();
@@ -405,7 +384,7 @@ impl World<Brokers> {
         if wakes {
             self.schedule(later, BrokerEvent::Turn { at, shard: here });
         }
-        self.write(at.node, at.cell);
+        self.work(at.node, at.cell);
         for id in io.resumed {
             let has_unread =
                 self.broker(at).is_some_and(|broker| broker.shards[here].connection(id).has_unread());
@@ -440,7 +419,7 @@ impl World<Brokers> {
     fn leaves(&mut self, at: Place, here: usize, id: ConnectionId, bytes: Vec<u8>) {
         let is_fooled = self.nodes[at.node].is_fooled(at.cell);
         let Some(process) = self.process(at.node, at.cell) else { return };
-        let appended = process.stored.as_ref().map_or(0, |stored| stored.sent);
+        let appended = process.stored;
         let Some(Broker { links, lease_seen, .. }) = process.own.as_deref_mut() else { return };
         let lease_seen = *lease_seen;
         let Some(link) = links[here][id.slot as usize].as_mut() else { return };
@@ -534,10 +513,17 @@ impl World<Brokers> {
         if self.broker(at).is_none() {
             return;
         }
-        // The database has all that was committed before it is read.
-        self.apply(at.node, at.cell);
-        let tables = &mut self.nodes[at.node].disks[at.cell].tables.0;
-        let read = tables.entries(&request.wanted).expect("memory does not fail");
+        let owner =
+            self.process(at.node, at.cell).and_then(|process| process.owner.as_mut()).expect("it runs");
+        let read = match owner.reader().entries(&request.wanted) {
+            // The reading thread waits for the applying thread.
+            Err(StoreError::Behind(_)) => {
+                owner.apply();
+                let again = self.now + 50;
+                return self.schedule(again, BrokerEvent::Page { at, shard, request });
+            }
+            read => read.expect("memory does not fail"),
+        };
         self.occupant.promises.totals.pages += 1;
         self.with_shard(at, shard, |shard, now, _| shard.input(now, Input::Page(request, read)));
     }

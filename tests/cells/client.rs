@@ -15,6 +15,8 @@ use std::collections::{BTreeSet, VecDeque};
 const ON_THEIR_WAY: usize = 3;
 /// After this time without an answer a client may try another node.
 const PATIENCE_MS: u64 = 3_000;
+/// The Session Expiry Interval in seconds: longer than the wall clocks of nodes are apart.
+const EXPIRY: u32 = 30 * 24 * 60 * 60;
 const TOPICS: [&str; 2] = ["t/0", "t/1"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +113,7 @@ fn acknowledgement(kind: AckKind, id: PacketId) -> Vec<u8> {
 }
 
 fn connect(name: &str, role: Role) -> Vec<u8> {
-    let expiry = if role == Role::Passer { 0 } else { 86_400 };
+    let expiry = if role == Role::Passer { 0 } else { EXPIRY };
     let properties =
         ConnectProperties { session_expiry: Some(expiry), receive_maximum: Some(4), ..Default::default() };
     encoded(&Packet::Connect(Box::new(Connect {

@@ -44,6 +44,7 @@ mod gates;
 mod letters;
 mod log;
 #[path = "../support/memory_store.rs"]
+#[expect(dead_code, reason = "the simulations of a cluster use it as a database")]
 mod memory_store;
 mod network;
 mod operator;

@@ -16,10 +16,14 @@ use homing::persistence::records::{
 };
 use homing::store::coalesce::CommitGroup;
 use homing::store::operation::Operation;
+use homing::store::sqlite::{Figures, Mark};
+use homing::store::statistics::StoreStatistics;
 use homing::store::wall::{FileTime, Heartbeat, Resumed, resume};
 use homing::store::{Moment, OpenReader, Store, StoreError, StoreReader, ViewedEntry};
 use homing::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tracing::warn;
@@ -30,6 +34,30 @@ pub struct Memory {
     /// Shared with readers. The lock is held for one call.
     image: Arc<Mutex<Image>>,
     opened: FileTime,
+    disk: Disk,
+}
+
+/// What is the matter with the disk of a store.
+#[derive(Clone, Debug, Default)]
+pub struct Disk(Arc<AtomicU8>);
+
+impl Disk {
+    const FULL: u8 = 1;
+    const LOCKED: u8 = 2;
+
+    /// Sets whether there is no room, or another process has the database locked.
+    pub fn set(&self, is_full: bool, is_locked: bool) {
+        let state = if is_full { Disk::FULL } else { u8::from(is_locked) * Disk::LOCKED };
+        self.0.store(state, Ordering::Relaxed);
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        match self.0.load(Ordering::Relaxed) {
+            Disk::FULL => Err(StoreError::Full("the disk".into())),
+            Disk::LOCKED => Err(StoreError::Busy("another process".into())),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The committed state. Times are times of the file, as in any store.
@@ -46,6 +74,8 @@ pub struct Image {
     highest_number: u64,
     /// The last heartbeat; `None` if the broker never ran.
     heartbeat: Option<Heartbeat>,
+    /// The last frame of a log that was applied.
+    mark: Mark,
 }
 
 #[derive(Clone, Debug)]
@@ -74,7 +104,7 @@ struct KeptEntry {
 impl Memory {
     /// Returns a store that begins with a copied state.
     pub fn from_image(image: Image) -> Memory {
-        Memory { image: Arc::new(Mutex::new(image)), opened: FileTime::default() }
+        Memory { image: Arc::new(Mutex::new(image)), ..Memory::default() }
     }
 
     /// Returns a copy of the committed state.
@@ -84,24 +114,22 @@ impl Memory {
 
     /// Returns a store of its own with the same state and the same mapping of times.
     pub fn copied(&self) -> Memory {
-        Memory { image: Arc::new(Mutex::new(self.image())), opened: self.opened }
+        Memory { image: Arc::new(Mutex::new(self.image())), opened: self.opened, disk: Disk::default() }
     }
 
     /// Makes every change of a sealed group.
     pub fn write(&self, group: &CommitGroup) {
-        let (mut image, now) = (self.lock(), self.opened);
-        image.highest_number = image.highest_number.max(group.highest_number());
-        for record in group.retained() {
-            match record {
-                RetainedRecord::Set(RetainedMessage { message, source, owner }) => {
-                    let (source, owner) = (source.clone(), owner.clone());
-                    let kept = Kept { source, owner, ..Kept::new(message, now) };
-                    image.retained.insert(message.topic().into(), kept);
-                }
-                RetainedRecord::Removed(removed) => drop(image.retained.remove(removed.topic())),
-            }
-        }
-        group.operations().for_each(|operation| image.apply(now, operation));
+        self.lock().write(self.opened, group);
+    }
+
+    /// Returns what is the matter with the disk, to change it.
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// Returns the last frame of a log that was applied.
+    pub fn mark(&self) -> Mark {
+        self.lock().mark
     }
 
     /// Returns the mapping of times.
@@ -125,6 +153,153 @@ impl Memory {
         // A panic elsewhere ends the process. In tests the state of the last whole commit is good
         // enough.
         self.image.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl homing::store::database::Database for Memory {
+    fn path(&self) -> &Path {
+        Path::new("memory")
+    }
+
+    fn mark(&self) -> Result<Mark, StoreError> {
+        Ok(self.lock().mark)
+    }
+
+    fn heartbeat(&self) -> Result<Option<Heartbeat>, StoreError> {
+        Ok(self.lock().heartbeat)
+    }
+
+    fn apply(&mut self, group: &CommitGroup, time: FileTime, mark: &Mark) -> Result<(), StoreError> {
+        self.disk.check()?;
+        let mut image = self.lock();
+        image.write(time, group);
+        image.moves(mark);
+        Ok(())
+    }
+
+    fn apply_ahead(&mut self, group: &CommitGroup, time: FileTime) -> Result<(), StoreError> {
+        self.lock().write_ahead(time, group);
+        Ok(())
+    }
+
+    fn apply_copies(&mut self, copies: &[BodyCopy], mark: &Mark) -> Result<(), StoreError> {
+        self.disk.check()?;
+        Store::copy_bodies(self, copies)?;
+        self.lock().moves(mark);
+        Ok(())
+    }
+
+    fn disconnect(&mut self, ended_ms: u64, mark: &Mark) -> Result<(), StoreError> {
+        self.disk.check()?;
+        let mut image = self.lock();
+        let connected = image.sessions.values_mut().filter(|kept| kept.session.connected);
+        for KeptSession { session, ends, will_due } in connected {
+            session.connected = false;
+            let expiry_ms = u64::from(session.expiry) * 1000;
+            *ends = if session.expiry == u32::MAX { u64::MAX } else { ended_ms + expiry_ms };
+            *will_due = session.will.as_ref().map_or(u64::MAX, |will| {
+                mark.moment.file_millis + (will.delay.as_millis() as u64).min(expiry_ms)
+            });
+        }
+        image.moves(mark);
+        Ok(())
+    }
+
+    fn recover(&mut self, now: Moment, horizon: Duration) -> Result<(Recovered, CommitGroup), StoreError> {
+        let mut whole = self.image();
+        let resumed = resume(whole.heartbeat, now);
+        self.opened = resumed.time;
+        let mends = whole.mends();
+        whole.mend();
+        Ok((whole.recovered(resumed, now.monotonic + horizon), mends))
+    }
+
+    fn progress(&self) -> Arc<AtomicU64> {
+        Arc::default()
+    }
+
+    fn time(&self) -> FileTime {
+        self.opened
+    }
+
+    fn wait_shortly(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn tidy(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn figures(&mut self) -> Result<Figures, StoreError> {
+        let has_room = !matches!(self.disk.check(), Err(StoreError::Full(_)));
+        Ok(Figures { bytes: 0, room: i64::MAX, has_room })
+    }
+
+    fn limit_size(&mut self, _: Option<u64>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn opener(&self, _: Arc<StoreStatistics>) -> OpenReader {
+        Store::opener(self)
+    }
+}
+
+impl Image {
+    /// Makes every change of a sealed group. `now` maps its times to file times.
+    fn write(&mut self, now: FileTime, group: &CommitGroup) {
+        let image = self;
+        image.highest_number = image.highest_number.max(group.highest_number());
+        for record in group.retained() {
+            match record {
+                RetainedRecord::Set(RetainedMessage { message, source, owner }) => {
+                    let (source, owner) = (source.clone(), owner.clone());
+                    let kept = Kept { source, owner, ..Kept::new(message, now) };
+                    image.retained.insert(message.topic().into(), kept);
+                }
+                RetainedRecord::Removed(removed) => drop(image.retained.remove(removed.topic())),
+            }
+        }
+        group.operations().for_each(|operation| image.apply(now, operation));
+    }
+
+    /// Makes those changes that need no room.
+    fn write_ahead(&mut self, now: FileTime, group: &CommitGroup) {
+        for record in group.retained() {
+            if let RetainedRecord::Removed(removed) = record {
+                self.retained.remove(removed.topic());
+            }
+        }
+        group.ahead().for_each(|operation| self.apply(now, operation));
+    }
+
+    /// Moves the mark. No frame is applied twice.
+    fn moves(&mut self, mark: &Mark) {
+        assert!(mark.position > self.mark.position, "{} is applied twice", mark.position);
+        self.mark = *mark;
+        self.heartbeat = Some(mark.moment);
+        self.highest_number = self.highest_number.max(mark.next_number.saturating_sub(1));
+    }
+
+    /// Returns the operations that take out what [`Image::mend`] does.
+    fn mends(&self) -> CommitGroup {
+        let mut whole = self.clone();
+        whole.mend();
+        let mut mends = CommitGroup::default();
+        for (session, filter) in
+            self.subscriptions.keys().filter(|key| !whole.subscriptions.contains_key(*key))
+        {
+            mends.fold(Record::Unsubscribed { session: *session, filter: filter.clone() });
+        }
+        for (session, packet_id) in self.incoming.difference(&whole.incoming) {
+            mends.fold(Record::IncomingDone { session: *session, packet_id: *packet_id });
+        }
+        for number in self.entries.keys().filter(|number| !whole.entries.contains_key(number)) {
+            mends.fold(Record::EntryDone(*number));
+        }
+        for number in self.bodies.keys().filter(|number| !whole.bodies.contains_key(number)) {
+            mends.fold(Record::BodyDone(*number));
+        }
+        mends
     }
 }
 
@@ -159,13 +334,7 @@ impl Store for Memory {
     }
 
     fn commit_ahead(&mut self, group: &CommitGroup) -> Result<(), StoreError> {
-        let (mut image, now) = (self.lock(), self.opened);
-        for record in group.retained() {
-            if let RetainedRecord::Removed(removed) = record {
-                image.retained.remove(removed.topic());
-            }
-        }
-        group.ahead().for_each(|operation| image.apply(now, operation));
+        self.lock().write_ahead(self.opened, group);
         Ok(())
     }
 
@@ -585,6 +754,7 @@ impl Image {
         let mut scratch = Vec::new();
         Recovered {
             next_number: self.highest_number + 1,
+            progress: Arc::default(),
             down,
             sessions: sessions.into_values().collect(),
             orphaned,

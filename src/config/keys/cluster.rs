@@ -90,9 +90,8 @@ section! {
         isolation_timeout: Duration = Timing::DEFAULT.isolation,
             ValueType::Duration(millis(2_001), days(1)).only(),
             why: "An election among the servers of NATS takes up to 8 s.";
-        /// The time that is added to the delay of the wills of clients that were connected when a node
-        /// took over: they have to find the new one first. A client that is back in time has its will
-        /// cancelled.
+        /// The time after a take-over in which no will is published: the clients that were connected
+        /// have to find the new node first. A client that is back in time has its will cancelled.
         will_grace: Duration = Duration::from_secs(10),
             ValueType::Duration(0, days(1)).only(),
             standard: "5.0 3.1.2.5: a server may publish a will later, above all after it has restarted.";

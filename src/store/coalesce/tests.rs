@@ -9,6 +9,7 @@ use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::letter::LetterNumber;
 use crate::persistence::records::*;
 use crate::store::coalesce::*;
+use crate::store::database::Database;
 use crate::store::sqlite::{Mark, Sqlite, SqliteOptions};
 use crate::store::tests::{letter, rows};
 use crate::store::wall::FileTime;

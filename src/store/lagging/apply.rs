@@ -4,8 +4,9 @@ use super::unapplied::{Hindrance, Portion, Unapplied};
 use crate::clock;
 use crate::mqtt::charge::Budget;
 use crate::store::StoreError;
+use crate::store::database::Database;
 use crate::store::obstacle::Obstacle;
-use crate::store::sqlite::Sqlite;
+use crate::store::sqlite::Figures;
 use crate::store::statistics::StoreStatistics;
 use crate::store::wall::FileTime;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,21 +24,12 @@ const LAST_ATTEMPTS: u32 = 8;
 pub(in crate::store) struct Applier(JoinHandle<()>);
 
 impl Applier {
-    /// Starts the thread. `time` maps the times of groups to file times. The memory that is
-    /// released with a group is subtracted from the budget.
+    /// Starts the thread.
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub(in crate::store) fn start(
-        database: Arc<Mutex<Sqlite>>,
-        unapplied: Arc<Unapplied>,
-        time: FileTime,
-        budget: Option<Arc<Budget>>,
-        statistics: Arc<StoreStatistics>,
-    ) -> Result<Applier, StoreError> {
+    pub(in crate::store) fn start<D: Database>(mut applying: Applying<D>) -> Result<Applier, StoreError> {
         let run = move || {
-            let mut applying =
-                Applying { database, unapplied, time, budget, statistics, obstacle: Obstacle::default() };
             while let Some(portion) = applying.unapplied.take() {
                 if let Err(failure) = applying.apply(portion) {
                     applying.unapplied.failed(failure.to_string());
@@ -56,67 +48,112 @@ impl Applier {
     }
 }
 
-struct Applying {
-    database: Arc<Mutex<Sqlite>>,
+/// What applies the changes. The applying thread has it, or who applies by hand.
+pub struct Applying<D> {
+    database: Arc<Mutex<D>>,
     unapplied: Arc<Unapplied>,
     time: FileTime,
     budget: Option<Arc<Budget>>,
     statistics: Arc<StoreStatistics>,
     /// A database that cannot be written.
     obstacle: Obstacle,
+    /// What the database has refused, for who applies by hand.
+    refused: Option<Portion>,
 }
 
-impl Applying {
+/// A portion that the database has refused, and how.
+struct Refused(Portion, StoreError);
+
+impl<D: Database> Applying<D> {
+    /// `time` maps the times of groups to file times. The memory that is released with a group is
+    /// subtracted from the budget.
+    pub(in crate::store) fn new(
+        database: Arc<Mutex<D>>,
+        unapplied: Arc<Unapplied>,
+        time: FileTime,
+        budget: Option<Arc<Budget>>,
+        statistics: Arc<StoreStatistics>,
+    ) -> Applying<D> {
+        let obstacle = Obstacle::default();
+        Applying { database, unapplied, time, budget, statistics, obstacle, refused: None }
+    }
+
+    /// Makes one attempt to apply everything, for who has no thread for it. Returns true if the
+    /// database has everything then.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub fn step(&mut self) -> Result<bool, StoreError> {
+        let portion = match self.refused.take() {
+            Some(refused) => self.unapplied.refused(refused, Duration::ZERO),
+            None => self.unapplied.take_now(),
+        };
+        let Some(portion) = portion else { return Ok(true) };
+        self.refused = self.attempt(portion)?.map(|Refused(portion, _)| portion);
+        Ok(self.refused.is_none())
+    }
+
     /// Applies a portion, and tries again until it works. Gives up only at a stop.
     fn apply(&mut self, mut portion: Portion) -> Result<(), StoreError> {
         let mut attempts_left = LAST_ATTEMPTS;
         loop {
-            let mut database = lock(&self.database);
-            let began = clock::nanos();
-            let refusal = match database.apply(&portion.group, self.time, &portion.mark) {
-                Ok(()) => {
-                    let took = Duration::from_nanos(clock::nanos() - began);
-                    self.statistics.apply_time.add(took, 1);
-                    database.tidy()?;
-                    let figures = match database.figures() {
-                        // The figures of the time before will do.
-                        Err(StoreError::Busy(_)) => None,
-                        figures => Some(figures?),
-                    };
-                    drop(database);
-                    self.goes_on();
-                    let position = portion.mark.position;
-                    let (mut group, (bytes, since)) = self.unapplied.done(portion, figures);
-                    self.statistics.waiting_for_database(bytes, since);
-                    group.clear();
-                    if let Some(budget) = &self.budget {
-                        budget.report();
-                    }
-                    self.unapplied.recycle(group, position);
-                    return Ok(());
-                }
-                Err(refusal @ (StoreError::Full(_) | StoreError::Busy(_))) => refusal,
-                Err(failure) => return Err(failure),
-            };
-            let is_full = matches!(refusal, StoreError::Full(_));
-            if is_full {
-                // Deletions may make the room that the rest needs.
-                let ahead = database.apply_ahead(&portion.group, self.time);
-                if let Err(failure @ StoreError::Failed(_)) = ahead {
-                    return Err(failure);
-                }
-            }
-            drop(database);
-            // Before the line of the log: who reads it finds a store without room.
-            self.unapplied.hindered(Hindrance { why: refusal.to_string(), is_full });
-            self.say_refused(&refusal);
+            let Some(Refused(refused, why)) = self.attempt(portion)? else { return Ok(()) };
+            self.say_refused(&why);
             attempts_left -= u32::from(self.unapplied.is_stopping());
-            match self.unapplied.refused(portion, RETRY) {
+            match self.unapplied.refused(refused, RETRY) {
                 Some(next) if attempts_left > 0 => portion = next,
                 // Nothing may be applied after what was not: the log has it.
                 _ => return Err(StoreError::Failed("the database could not be written at the stop".into())),
             }
         }
+    }
+
+    /// Makes one attempt to apply a portion.
+    fn attempt(&mut self, portion: Portion) -> Result<Option<Refused>, StoreError> {
+        let shared = Arc::clone(&self.database);
+        let mut database = lock(&shared);
+        let began = clock::nanos();
+        let refusal = match database.apply(&portion.group, self.time, &portion.mark) {
+            Ok(()) => {
+                let took = Duration::from_nanos(clock::nanos() - began);
+                self.statistics.apply_time.add(took, 1);
+                database.tidy()?;
+                let figures = match database.figures() {
+                    // The figures of the time before will do.
+                    Err(StoreError::Busy(_)) => None,
+                    figures => Some(figures?),
+                };
+                drop(database);
+                self.applied(portion, figures);
+                return Ok(None);
+            }
+            Err(refusal @ (StoreError::Full(_) | StoreError::Busy(_))) => refusal,
+            Err(failure) => return Err(failure),
+        };
+        let is_full = matches!(refusal, StoreError::Full(_));
+        if is_full {
+            // Deletions may make the room that the rest needs.
+            let ahead = database.apply_ahead(&portion.group, self.time);
+            if let Err(failure @ StoreError::Failed(_)) = ahead {
+                return Err(failure);
+            }
+        }
+        drop(database);
+        // Before the line of the log: who reads it finds a store without room.
+        self.unapplied.hindered(Hindrance { why: refusal.to_string(), is_full });
+        Ok(Some(Refused(portion, refusal)))
+    }
+
+    fn applied(&mut self, portion: Portion, figures: Option<Figures>) {
+        self.goes_on();
+        let position = portion.mark.position;
+        let (mut group, (bytes, since)) = self.unapplied.done(portion, figures);
+        self.statistics.waiting_for_database(bytes, since);
+        group.clear();
+        if let Some(budget) = &self.budget {
+            budget.report();
+        }
+        self.unapplied.recycle(group, position);
     }
 
     /// Says that the database cannot be written: at first, and then now and then.
@@ -148,7 +185,7 @@ impl Applying {
 }
 
 /// Locks the database.
-pub(in crate::store) fn lock(database: &Mutex<Sqlite>) -> MutexGuard<'_, Sqlite> {
+pub(in crate::store) fn lock<D>(database: &Mutex<D>) -> MutexGuard<'_, D> {
     // A panic elsewhere ends the process.
     database.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,20 +6,21 @@
 //! yet (`unapplied`), where most rows of a busy broker end before the database ever sees them. A
 //! thread of its own writes the rest into the database, at least once a second (`apply`).
 
-pub(super) mod apply;
+pub mod apply;
 pub mod lookup;
 mod reader;
 pub(super) mod unapplied;
 
 use super::catch_up::twice;
 use super::coalesce::CommitGroup;
+use super::database::Database;
 use super::sqlite::{Mark, Sqlite};
 use super::statistics::StoreStatistics;
 use super::wall::{FileTime, Heartbeat};
 use super::{Moment, OpenReader, StoreError};
 use crate::mqtt::charge::Budget;
 use crate::persistence::records::{BodyCopy, Recovered};
-use apply::Applier;
+use apply::{Applier, Applying};
 use reader::LoggedReader;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -29,28 +30,31 @@ use unapplied::Unapplied;
 pub(super) const PATIENCE: Duration = Duration::from_millis(250);
 
 /// See the module.
-pub(super) struct Lagging {
+pub(super) struct Lagging<D: Database = Sqlite> {
     /// The database. The applying thread has it while it writes.
-    pub(super) database: Arc<Mutex<Sqlite>>,
+    pub(super) database: Arc<Mutex<D>>,
     pub(super) unapplied: Arc<Unapplied>,
     applier: Option<Applier>,
+    /// Somebody applies by hand, and no thread does.
+    is_by_hand: bool,
     budget: Option<Arc<Budget>>,
     pub(super) statistics: Arc<StoreStatistics>,
     time: FileTime,
 }
 
-impl Lagging {
+impl<D: Database> Lagging<D> {
     /// Begins with a database that has everything up to a mark. `many` are the bytes of the log
     /// from which on changes are applied before their time.
     ///
     /// # Errors
     /// The database cannot be read.
-    pub(super) fn new(mut database: Sqlite, mark: Mark, many: u64) -> Result<Lagging, StoreError> {
+    pub(super) fn new(mut database: D, mark: Mark, many: u64) -> Result<Lagging<D>, StoreError> {
         let figures = database.figures()?;
         Ok(Lagging {
             unapplied: Arc::new(Unapplied::new(many, mark, figures)),
             database: Arc::new(Mutex::new(database)),
             applier: None,
+            is_by_hand: false,
             budget: None,
             statistics: Arc::default(),
             time: FileTime::default(),
@@ -115,18 +119,23 @@ impl Lagging {
     }
 
     fn start_applier(&mut self) -> Result<(), StoreError> {
-        if self.applier.is_none() {
-            let (database, unapplied) = (Arc::clone(&self.database), Arc::clone(&self.unapplied));
+        if self.applier.is_none() && !self.is_by_hand {
             apply::lock(&self.database).wait_shortly()?;
-            self.applier = Some(Applier::start(
-                database,
-                unapplied,
-                self.time,
-                self.budget.clone(),
-                Arc::clone(&self.statistics),
-            )?);
+            self.applier = Some(Applier::start(self.applying())?);
         }
         Ok(())
+    }
+
+    fn applying(&self) -> Applying<D> {
+        let (database, unapplied) = (Arc::clone(&self.database), Arc::clone(&self.unapplied));
+        Applying::new(database, unapplied, self.time, self.budget.clone(), Arc::clone(&self.statistics))
+    }
+
+    /// Starts no thread, and leaves it to the caller to apply. Before the first [`Lagging::fold`].
+    pub(super) fn by_hand(&mut self) -> Applying<D> {
+        self.is_by_hand = true;
+        self.unapplied.nobody_waits();
+        self.applying()
     }
 
     /// Sets the largest size of the database.
@@ -175,7 +184,7 @@ impl Lagging {
     }
 }
 
-impl Drop for Lagging {
+impl<D: Database> Drop for Lagging<D> {
     /// Applies the rest. If that fails, the next start applies it from the log.
     fn drop(&mut self) {
         self.unapplied.stop();

@@ -9,7 +9,8 @@ use crate::clock;
 use crate::persistence::records::{BodyNumber, EntryNumber};
 use crate::store::StoreError;
 use crate::store::coalesce::CommitGroup;
-use crate::store::sqlite::{Figures, Mark, Sqlite};
+use crate::store::database::Database;
+use crate::store::sqlite::{Figures, Mark};
 use crate::time::Instant;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,6 +31,9 @@ pub(in crate::store) struct Unapplied {
     /// Bytes of the log from which on changes are applied before their time.
     many: u64,
 }
+
+/// The words of [`StoreError::Behind`] where nobody may wait for the database.
+const BY_HAND: &str = "it is applied by hand";
 
 #[derive(Debug)]
 struct State {
@@ -56,6 +60,8 @@ struct State {
     /// A thread waits until the database has everything.
     is_wanted: bool,
     is_stopping: bool,
+    /// No thread applies, so nobody may wait for it.
+    is_by_hand: bool,
     /// Why the last attempt to apply was refused.
     hindrance: Option<Hindrance>,
     failure: Option<String>,
@@ -94,6 +100,7 @@ impl Unapplied {
             released: mark.position,
             is_wanted: false,
             is_stopping: false,
+            is_by_hand: false,
             hindrance: None,
             failure: None,
             figures,
@@ -195,6 +202,9 @@ impl Unapplied {
             self.work.notify_one();
         }
         let is_behind = |state: &mut State| state.applied < position && state.failure.is_none();
+        if state.is_by_hand && is_behind(&mut state) {
+            return Err(StoreError::Behind(BY_HAND.into()));
+        }
         loop {
             let waited = self.progress.wait_timeout_while(state, PATIENCE, is_behind);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -218,7 +228,7 @@ impl Unapplied {
     ///
     /// # Errors
     /// The database or its disk does not report its room.
-    pub(in crate::store) fn has_room(&self, database: &Mutex<Sqlite>) -> Result<bool, StoreError> {
+    pub(in crate::store) fn has_room(&self, database: &Mutex<impl Database>) -> Result<bool, StoreError> {
         if self.lock().has_room() {
             return Ok(true);
         }
@@ -254,6 +264,17 @@ impl Unapplied {
         self.lock().figures = figures;
     }
 
+    /// Records that no thread applies: who would wait for the database is told that it is behind.
+    pub(in crate::store) fn nobody_waits(&self) {
+        self.lock().is_by_hand = true;
+    }
+
+    /// Takes the changes that there are, due or not; `None` if the database has all.
+    pub(in crate::store) fn take_now(&self) -> Option<Portion> {
+        let mut state = self.lock();
+        (state.applied < state.mark.position).then(|| state.take())
+    }
+
     /// Tells the applying thread to apply what there is, and to end.
     pub(in crate::store) fn stop(&self) {
         self.lock().is_stopping = true;
@@ -284,15 +305,7 @@ impl Unapplied {
                 self.work.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
             };
         }
-        let spare = std::mem::take(&mut state.spare);
-        let mut group = std::mem::replace(&mut state.open, spare);
-        group.seal();
-        let group = Arc::new(group);
-        state.taken = Some(Arc::clone(&group));
-        (state.taken_bytes, state.bytes) = (state.bytes, 0);
-        state.taken_since = state.since;
-        (state.since, state.is_wanted) = (Instant::NEVER, false);
-        Some(Portion { group, mark: state.mark })
+        Some(state.take())
     }
 
     /// Records that a portion is in the database. Returns its group to be emptied, and what waits
@@ -369,6 +382,18 @@ impl Unapplied {
 }
 
 impl State {
+    fn take(&mut self) -> Portion {
+        let spare = std::mem::take(&mut self.spare);
+        let mut group = std::mem::replace(&mut self.open, spare);
+        group.seal();
+        let group = Arc::new(group);
+        self.taken = Some(Arc::clone(&group));
+        (self.taken_bytes, self.bytes) = (self.bytes, 0);
+        self.taken_since = self.since;
+        (self.since, self.is_wanted) = (Instant::NEVER, false);
+        Portion { group, mark: self.mark }
+    }
+
     /// A database that is only locked has room: commits go on in the log.
     fn has_room(&self) -> bool {
         let is_full = self.hindrance.as_ref().is_some_and(|hindrance| hindrance.is_full);

@@ -7,6 +7,7 @@
 
 use super::catch_up::{CatchUp, twice};
 use super::coalesce::CommitGroup;
+use super::database::Database;
 use super::frame::{self, Head};
 use super::lagging::{Lagging, PATIENCE};
 use super::log::recovery::scan;

@@ -29,6 +29,7 @@ mod row;
 pub mod schema;
 mod write;
 
+use super::database::Database;
 use super::wall::{FileTime, Heartbeat, resume};
 use super::{Boot, Moment, OpenReader, StoreError};
 use crate::config::DurabilityLevel;
@@ -49,7 +50,7 @@ use rusqlite::{
 };
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::thread::Builder;
 use std::time::Duration;
 use tracing::warn;
@@ -70,6 +71,8 @@ const CACHE_KIB: u32 = 16 * 1024;
 const BUSY: Duration = if cfg!(test) { Duration::from_millis(300) } else { Duration::from_secs(10) };
 /// The same time for the writer of a running broker, which then tries again and logs it.
 const BUSY_WRITING: Duration = Duration::from_millis(300);
+/// Steps of the check of a file after which it counts as going on.
+const STEPS: i32 = 100_000;
 /// The largest number of pages that SQLite allows a file.
 const MOST_PAGES: u64 = 0xFFFF_FFFE;
 /// The settings of the store.
@@ -92,6 +95,8 @@ pub struct Sqlite {
     log_pages: Arc<AtomicI32>,
     /// The reserve was deleted and does not exist again yet.
     is_relieved: bool,
+    /// Counts what a recovery has read.
+    progress: Arc<AtomicU64>,
 }
 
 impl Sqlite {
@@ -135,6 +140,7 @@ impl Sqlite {
             page_size,
             log_pages,
             is_relieved: false,
+            progress: Arc::default(),
         };
         store.is_relieved = !store.directory.restore_reserve()?;
         store.limit_pages()?;
@@ -241,11 +247,6 @@ pub struct Figures {
 }
 
 impl Sqlite {
-    /// Returns the path of the data directory.
-    pub fn path(&self) -> &Path {
-        self.directory.path()
-    }
-
     /// Returns the place in its log up to which the file has everything, and the mark. The position
     /// is 0 in a file that never had a log.
     ///
@@ -296,46 +297,6 @@ impl Sqlite {
         written.map_err(|error| self.refuse(error))
     }
 
-    /// Makes every change of a sealed group in one transaction, and moves the mark. `time` maps the
-    /// times of the group to file times.
-    ///
-    /// # Errors
-    /// - [`StoreError::Busy`]: no change is made, and the call can be made again.
-    /// - [`StoreError::Full`]: no change is made, and the reserve is open now. The call can be made
-    ///   again, also with a group that frees more.
-    /// - [`StoreError::Failed`]: nobody knows which changes are stored.
-    pub fn apply(&mut self, group: &CommitGroup, time: FileTime, mark: &Mark) -> Result<(), StoreError> {
-        let written = self.in_transaction(|transaction| {
-            write_mark(transaction, mark)?;
-            Statements::new(transaction, time)?.write(group)
-        });
-        written.map_err(|error| self.refuse(error))
-    }
-
-    /// Makes only those changes of the group that need no room: [`CommitGroup::ahead`], and the
-    /// deletions of retained messages. The mark stays, so the group is applied again as a whole:
-    /// each such change can be made twice.
-    ///
-    /// # Errors
-    /// As [`Sqlite::apply`].
-    pub fn apply_ahead(&mut self, group: &CommitGroup, time: FileTime) -> Result<(), StoreError> {
-        let written =
-            self.in_transaction(|transaction| Statements::new(transaction, time)?.write_ahead(group));
-        written.map_err(|error| self.refuse(error))
-    }
-
-    /// Copies bodies in one transaction, and moves the mark.
-    ///
-    /// # Errors
-    /// As [`Sqlite::apply`].
-    pub fn apply_copies(&mut self, copies: &[BodyCopy], mark: &Mark) -> Result<(), StoreError> {
-        let written = self.in_transaction(|transaction| {
-            write_mark(transaction, mark)?;
-            copies.iter().try_for_each(|copy| copy_body(transaction, copy))
-        });
-        written.map_err(|error| self.refuse(error))
-    }
-
     /// Runs a write in one transaction. A failure rolls it back.
     fn in_transaction(
         &self,
@@ -344,99 +305,6 @@ impl Sqlite {
         let transaction = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
         write(&transaction)?;
         transaction.commit()
-    }
-
-    /// Returns all that is stored, as of `now`, and the operations that remove rows which belong to
-    /// nothing. Delayed messages are returned only if they are due within `horizon`. Fixes the
-    /// mapping of times.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn recover(
-        &mut self,
-        now: Moment,
-        horizon: Duration,
-    ) -> Result<(Recovered, CommitGroup), StoreError> {
-        let last = read_heartbeat(&self.connection).map_err(failed)?;
-        let resumed = resume(last, now);
-        self.opened = resumed.time;
-        if let Some(why) = resumed.unknown {
-            warn!(
-                event = "store.downtime_unknown",
-                why,
-                "the time that the broker was down is unknown and counts as zero, so sessions and messages may live longer; \
-                 start the broker after the clock is set"
-            );
-        }
-        let database = self.directory.database();
-        // Beside the recovery, for machines with a second core.
-        let checking = Builder::new().name("homing-check".into()).spawn(move || check_structure(&database));
-        let checking =
-            checking.map_err(|error| StoreError::Failed(format!("a thread for the store: {error}")))?;
-        let transaction = self.connection.unchecked_transaction().map_err(failed)?;
-        let recovered = Recovery::new(&transaction, self.opened).run(now.monotonic, horizon);
-        let structure = checking
-            .join()
-            .unwrap_or_else(|_| Err(StoreError::Failed("the check of the store panicked".into())));
-        let (recovered, mends) = recovered.map_err(failed)?;
-        structure?;
-        Ok((Recovered { down: resumed.down, ..recovered }, mends))
-    }
-
-    /// Returns the last heartbeat; `None` if no broker ever opened the store.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn heartbeat(&self) -> Result<Option<Heartbeat>, StoreError> {
-        read_heartbeat(&self.connection).map_err(failed)
-    }
-
-    /// From now on a lock of another process is waited for only shortly: the caller tries again.
-    ///
-    /// # Errors
-    /// SQLite refuses the setting.
-    pub fn wait_shortly(&self) -> Result<(), StoreError> {
-        self.connection.busy_timeout(BUSY_WRITING).map_err(failed)
-    }
-
-    /// Returns the mapping of times, which [`Sqlite::recover`] has fixed.
-    pub fn time(&self) -> FileTime {
-        self.opened
-    }
-
-    /// Writes the write-ahead log back if it is long. Called after each transaction, with nobody
-    /// waiting.
-    ///
-    /// # Errors
-    /// [`StoreError::Failed`]: nobody knows what is stored.
-    pub fn tidy(&mut self) -> Result<(), StoreError> {
-        if self.log_pages.load(Ordering::Relaxed) < CHECKPOINT_PAGES {
-            return Ok(());
-        }
-        self.log_pages.store(0, Ordering::Relaxed);
-        match self.write_back("PASSIVE") {
-            // Everything is still in the write-ahead log.
-            Err(StoreError::Busy(_)) => Ok(()),
-            Err(StoreError::Full(_)) => {
-                self.open_reserve();
-                Ok(())
-            }
-            other => other,
-        }
-    }
-
-    /// Measures the room. Creates the reserve again if there is room for it.
-    ///
-    /// # Errors
-    /// The file or the file system does not report its room.
-    pub fn figures(&mut self) -> Result<Figures, StoreError> {
-        let (used, free) = self.measure()?;
-        let has_room = self.has_room(used, free)?;
-        let on_disk = self.room_on_disk(free)?;
-        let limit = self.options.size_limit.map_or(i64::MAX, signed);
-        let below = limit.saturating_sub(signed(used + RESERVE));
-        let room = if self.options.size_limit.is_some() { below.min(on_disk) } else { on_disk };
-        Ok(Figures { bytes: used + free, room, has_room })
     }
 
     fn has_room(&mut self, used: u64, free: u64) -> Result<bool, StoreError> {
@@ -458,18 +326,124 @@ impl Sqlite {
         self.directory.free_reserve();
         self.is_relieved = true;
     }
+}
 
-    /// Sets the largest size in bytes; `None` for no limit but the disk.
-    ///
-    /// # Errors
-    /// The file cannot be used.
-    pub fn limit_size(&mut self, size_limit: Option<u64>) -> Result<(), StoreError> {
+impl Database for Sqlite {
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn mark(&self) -> Result<Mark, StoreError> {
+        self.applied().map(|(_, mark)| mark)
+    }
+
+    fn apply(&mut self, group: &CommitGroup, time: FileTime, mark: &Mark) -> Result<(), StoreError> {
+        let written = self.in_transaction(|transaction| {
+            write_mark(transaction, mark)?;
+            Statements::new(transaction, time)?.write(group)
+        });
+        written.map_err(|error| self.refuse(error))
+    }
+
+    fn apply_ahead(&mut self, group: &CommitGroup, time: FileTime) -> Result<(), StoreError> {
+        let written =
+            self.in_transaction(|transaction| Statements::new(transaction, time)?.write_ahead(group));
+        written.map_err(|error| self.refuse(error))
+    }
+
+    fn apply_copies(&mut self, copies: &[BodyCopy], mark: &Mark) -> Result<(), StoreError> {
+        let written = self.in_transaction(|transaction| {
+            write_mark(transaction, mark)?;
+            copies.iter().try_for_each(|copy| copy_body(transaction, copy))
+        });
+        written.map_err(|error| self.refuse(error))
+    }
+
+    fn disconnect(&mut self, ended_ms: u64, mark: &Mark) -> Result<(), StoreError> {
+        let written = self.in_transaction(|transaction| {
+            write_mark(transaction, mark)?;
+            write::disconnect(transaction, ended_ms, mark.moment.file_millis)
+        });
+        written.map_err(|error| self.refuse(error))
+    }
+
+    fn recover(&mut self, now: Moment, horizon: Duration) -> Result<(Recovered, CommitGroup), StoreError> {
+        let last = read_heartbeat(&self.connection).map_err(failed)?;
+        let resumed = resume(last, now);
+        self.opened = resumed.time;
+        if let Some(why) = resumed.unknown {
+            warn!(
+                event = "store.downtime_unknown",
+                why,
+                "the time that the broker was down is unknown and counts as zero, so sessions and messages may live longer; \
+                 start the broker after the clock is set"
+            );
+        }
+        let (database, progress) = (self.directory.database(), Arc::clone(&self.progress));
+        // Beside the recovery, for machines with a second core.
+        let checking =
+            Builder::new().name("homing-check".into()).spawn(move || check_structure(&database, progress));
+        let checking =
+            checking.map_err(|error| StoreError::Failed(format!("a thread for the store: {error}")))?;
+        let transaction = self.connection.unchecked_transaction().map_err(failed)?;
+        let recovered =
+            Recovery::new(&transaction, self.opened, Arc::clone(&self.progress)).run(now.monotonic, horizon);
+        let structure = checking
+            .join()
+            .unwrap_or_else(|_| Err(StoreError::Failed("the check of the store panicked".into())));
+        let (recovered, mends) = recovered.map_err(failed)?;
+        structure?;
+        Ok((Recovered { down: resumed.down, ..recovered }, mends))
+    }
+
+    fn heartbeat(&self) -> Result<Option<Heartbeat>, StoreError> {
+        read_heartbeat(&self.connection).map_err(failed)
+    }
+
+    fn wait_shortly(&self) -> Result<(), StoreError> {
+        self.connection.busy_timeout(BUSY_WRITING).map_err(failed)
+    }
+
+    fn progress(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.progress)
+    }
+
+    fn time(&self) -> FileTime {
+        self.opened
+    }
+
+    fn tidy(&mut self) -> Result<(), StoreError> {
+        if self.log_pages.load(Ordering::Relaxed) < CHECKPOINT_PAGES {
+            return Ok(());
+        }
+        self.log_pages.store(0, Ordering::Relaxed);
+        match self.write_back("PASSIVE") {
+            // Everything is still in the write-ahead log.
+            Err(StoreError::Busy(_)) => Ok(()),
+            Err(StoreError::Full(_)) => {
+                self.open_reserve();
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn figures(&mut self) -> Result<Figures, StoreError> {
+        let (used, free) = self.measure()?;
+        let has_room = self.has_room(used, free)?;
+        let on_disk = self.room_on_disk(free)?;
+        let limit = self.options.size_limit.map_or(i64::MAX, signed);
+        let below = limit.saturating_sub(signed(used + RESERVE));
+        let room = if self.options.size_limit.is_some() { below.min(on_disk) } else { on_disk };
+        Ok(Figures { bytes: used + free, room, has_room })
+    }
+
+    fn limit_size(&mut self, size_limit: Option<u64>) -> Result<(), StoreError> {
         self.options.size_limit = size_limit;
         self.limit_pages()
     }
 
-    /// Returns a way to readers of the file, for other threads.
-    pub fn opener(&self, statistics: Arc<StoreStatistics>) -> OpenReader {
+    fn opener(&self, statistics: Arc<StoreStatistics>) -> OpenReader {
         let (database, opened) = (self.directory.database(), self.opened);
         Box::new(move || {
             let connection = open_for(&database, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
@@ -519,8 +493,13 @@ fn check_write_ahead_log(database: &Path) -> Result<(), StoreError> {
 
 /// Checks the pages, trees and indexes of a database. The digests of rows do not find a row that
 /// cannot be reached.
-fn check_structure(database: &Path) -> Result<(), StoreError> {
-    let connection = open_for(database, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+fn check_structure(database: &Path, progress: Arc<AtomicU64>) -> Result<(), StoreError> {
+    let mut connection = open_for(database, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let goes_on = move || {
+        progress.fetch_add(1, Ordering::Relaxed);
+        false
+    };
+    connection.progress_handler(STEPS, Some(goes_on)).map_err(failed)?;
     let found: String =
         connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).map_err(failed)?;
     if found == "ok" {

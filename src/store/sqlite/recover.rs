@@ -23,6 +23,8 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Result, Row};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tracing::warn;
 
@@ -56,14 +58,20 @@ pub(super) struct Recovery<'c> {
     orphaned: Vec<RecoveredEntry>,
     /// The index in `sessions`, by session number.
     places: ByNumber<usize>,
+    /// Counts the rows.
+    progress: Arc<AtomicU64>,
 }
 
 impl<'c> Recovery<'c> {
     /// Starts a recovery; `opened` maps the times of the file.
-    pub(super) fn new(connection: &'c Connection, opened: FileTime) -> Recovery<'c> {
+    pub(super) fn new(
+        connection: &'c Connection,
+        opened: FileTime,
+        progress: Arc<AtomicU64>,
+    ) -> Recovery<'c> {
         let (sessions, places) = (Vec::new(), ByNumber::default());
         let (strays, orphaned) = (StrayRows::default(), Vec::new());
-        Recovery { connection, opened, strays, sessions, orphaned, places }
+        Recovery { connection, opened, strays, sessions, orphaned, places, progress }
     }
 
     /// Reads everything, within the transaction of the connection if there is one. Returns the
@@ -93,6 +101,7 @@ impl<'c> Recovery<'c> {
             delayed,
             delayed_in_all: self.delayed_in_all()?,
             letters: self.letters()?,
+            progress: Arc::clone(&self.progress),
             sessions: self.sessions,
             orphaned: self.orphaned,
         };
@@ -118,6 +127,7 @@ impl<'c> Recovery<'c> {
         let mut statement = self.connection.prepare(&sql)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
+            self.progress.fetch_add(1, Ordering::Relaxed);
             on(row)?;
         }
         Ok(())

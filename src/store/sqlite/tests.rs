@@ -737,3 +737,42 @@ fn a_new_limit_holds_at_once_and_one_below_the_size_loses_nothing() {
     store.commit(&group(sixty(next + 60))).expect("it has room");
     assert_eq!(kept(&mut store), before + 61);
 }
+
+/// A Claim of a cluster: one change of the table in place of a record for each session.
+#[test]
+fn sessions_of_an_owner_that_is_gone_expire_from_its_last_frame_on() {
+    let data = tempfile::tempdir().expect("a directory");
+    let mut store = Applied::open(data.path(), OPTIONS).unwrap();
+    let second = |seconds: u64| Instant::from_millis(1000 * seconds);
+    let at = |seconds| Moment { monotonic: second(seconds), unix_millis: 1_800_000_000_000, boot: None };
+    store.recover(at(0), Duration::ZERO).unwrap();
+    let time = store.database.time();
+    let delayed = Arc::into_inner(will(1)).map(|will| Will { delay: Duration::from_secs(60), ..will });
+    let delayed = delayed.map(Arc::new);
+    let one = |number: u64, change: &dyn Fn(&mut StoredSession)| {
+        let mut one = session(number, &format!("pump{number}"));
+        change(&mut one);
+        Record::Session(Box::new(one))
+    };
+    let mut group = CommitGroup::default();
+    group.fold(one(1, &|one| one.will.clone_from(&delayed)));
+    group.fold(one(2, &|one| one.expiry = u32::MAX));
+    group.fold(one(3, &|one| (one.connected, one.ends) = (false, second(5))));
+    group.fold(one(4, &|one| (one.expiry, one.will) = (10, delayed.clone())));
+    group.seal();
+    store.commit(&group).unwrap();
+    let mark = Mark { position: store.mark.position + 1, moment: Heartbeat::at(at(200), time), ..store.mark };
+    store.database.disconnect(time.to_file(second(100)), &mark).unwrap();
+    let (recovered, _) = store.database.recover(at(200), Duration::ZERO).unwrap();
+    let now = store.database.time();
+    let shown = |at: Instant| if at.is_never() { at } else { now.instant(time.to_file(at)) };
+    let sessions = recovered.sessions.into_iter().map(|recovered| recovered.session);
+    let found: Vec<_> = sessions.map(|one| (one.key.0, one.connected, one.ends, one.will_due)).collect();
+    let expected = [
+        (1, false, second(3_700), second(260)),
+        (2, false, Instant::NEVER, Instant::NEVER),
+        (3, false, second(5), Instant::NEVER),
+        (4, false, second(110), second(210)),
+    ];
+    assert_eq!(found, expected.map(|(key, is, ends, due)| (key, is, shown(ends), shown(due))));
+}

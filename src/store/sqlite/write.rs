@@ -315,6 +315,25 @@ impl<'c> Statements<'c> {
     }
 }
 
+/// Ends the connections of all sessions, in place: the rows keep their lengths.
+pub(super) fn disconnect(connection: &Connection, ended_ms: u64, now_ms: u64) -> Result<()> {
+    // An expiry of 0xFFFF_FFFF is never.
+    const ENDS: &str = "iif(expiry_seconds = 4294967295, ?3, min(?1 + expiry_seconds * 1000, ?3))";
+    const WILL_DUE: &str =
+        "iif(will_topic IS NULL, ?3, min(?2 + min(will_delay_ms, expiry_seconds * 1000), ?3))";
+    let digest = SESSION.moved(|column| match column {
+        "connected" => Some("0"),
+        "ends_ms" => Some(ENDS),
+        "will_due_ms" => Some(WILL_DUE),
+        _ => None,
+    });
+    let sql = format!(
+        "UPDATE session SET connected = 0, ends_ms = {ENDS}, will_due_ms = {WILL_DUE}, digest = {digest} \
+         WHERE connected = 1"
+    );
+    connection.execute(&sql, params![ended_ms as i64, now_ms as i64, FAR as i64]).map(drop)
+}
+
 impl FileTime {
     /// Returns the file time of a session, which always takes six bytes. An UPDATE of a row that
     /// keeps its length is made in place and needs no room.

@@ -4,7 +4,7 @@
 use super::{WriterNotice, WriterOptions, WriterRequest};
 use crate::clock;
 use crate::mqtt::charge::Budget;
-use crate::persistence::records::Committed;
+use crate::persistence::records::{Batch, Committed, RetainedRecord};
 use crate::store::coalesce::CommitGroup;
 use crate::store::commit_queue::{Bounds, CommitQueue};
 use crate::store::obstacle::Obstacle;
@@ -12,6 +12,7 @@ use crate::store::statistics::StoreStatistics;
 use crate::store::wall::clock_step;
 use crate::store::{Moment, Store, StoreError};
 use crate::time::Instant;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
@@ -45,49 +46,19 @@ struct Undecided {
 /// Runs the committing thread until [`WriterRequest::Stop`], until every sender is gone, or until a
 /// failure, which it reports. Before a stop the thread commits all sent batches, as far as
 /// [`LAST_ATTEMPTS`] allow.
-pub(super) fn run(
-    store: Box<dyn Store>,
-    options: WriterOptions,
-    queued: &Receiver<WriterRequest>,
-    on: &impl Fn(WriterNotice),
-    statistics: &StoreStatistics,
-    budget: &Budget,
-) {
-    let now = clock::now();
-    let mut commits = Commits {
-        store,
-        options,
-        on,
-        statistics,
-        budget,
-        commit_queue: CommitQueue::default(),
-        group: CommitGroup::default(),
-        group_since: Instant::NEVER,
-        waiters: Vec::new(),
-        undecided: None,
-        next_heartbeat: now,
-        last_heartbeat: Moment::now(),
-        next_sync: Instant::NEVER,
-        next_attempt: now,
-        is_full: false,
-        new_limit: None,
-        is_blocked: false,
-        behind: Obstacle::default(),
-        is_stopping: false,
-        room: i64::MAX,
-    };
-    commits.next_sync = commits.next_sync_from(now);
+pub(super) fn run<F: Fn(WriterNotice)>(mut commits: Commits<F>, queued: &Receiver<WriterRequest>) {
     if let Err(failure) = commits.run(queued) {
-        on(WriterNotice::Failed(failure));
+        (commits.on)(WriterNotice::Failed(failure));
     }
 }
 
-struct Commits<'a, F> {
+/// The decisions of the committing thread. The simulation calls them without a thread.
+pub struct Commits<F> {
     store: Box<dyn Store>,
     options: WriterOptions,
-    on: &'a F,
-    statistics: &'a StoreStatistics,
-    budget: &'a Budget,
+    on: F,
+    statistics: Arc<StoreStatistics>,
+    budget: Arc<Budget>,
     commit_queue: CommitQueue,
     /// The contents of the next transaction. Without room the group stays, and later batches are
     /// folded into it. So records that free room come through, and records that cancel out need no
@@ -114,15 +85,54 @@ struct Commits<'a, F> {
     /// A database that is too far behind its log.
     behind: Obstacle,
     is_stopping: bool,
+    /// Attempts of a stopping broker that are left.
+    attempts_left: u32,
     /// The value of [`Store::room`] in the last report to the broker.
     room: i64,
 }
 
-impl<F: Fn(WriterNotice)> Commits<'_, F> {
+impl<F: Fn(WriterNotice)> Commits<F> {
+    /// Begins with a store that was recovered, at the time `now`. `on` gets the reports.
+    ///
+    /// # Errors
+    /// The store does not report its room.
+    pub fn new(
+        store: Box<dyn Store>,
+        options: WriterOptions,
+        on: F,
+        (statistics, budget): (Arc<StoreStatistics>, Arc<Budget>),
+        now: Instant,
+    ) -> Result<Commits<F>, StoreError> {
+        let mut commits = Commits {
+            store,
+            options,
+            on,
+            statistics,
+            budget,
+            commit_queue: CommitQueue::default(),
+            group: CommitGroup::default(),
+            group_since: Instant::NEVER,
+            waiters: Vec::new(),
+            undecided: None,
+            next_heartbeat: now,
+            last_heartbeat: Moment::now(),
+            next_sync: Instant::NEVER,
+            next_attempt: now,
+            is_full: false,
+            new_limit: None,
+            is_blocked: false,
+            behind: Obstacle::default(),
+            is_stopping: false,
+            attempts_left: LAST_ATTEMPTS,
+            room: i64::MAX,
+        };
+        commits.next_sync = commits.next_sync_from(now);
+        commits.statistics.bytes.store(commits.store.bytes(), Ordering::Relaxed);
+        commits.tell_room()?;
+        Ok(commits)
+    }
+
     fn run(&mut self, queued: &Receiver<WriterRequest>) -> Result<(), StoreError> {
-        self.statistics.bytes.store(self.store.bytes(), Ordering::Relaxed);
-        self.tell_room()?;
-        let mut attempts_left = LAST_ATTEMPTS;
         loop {
             // After a full group there is mostly more to take, so there is no wait. While a group is
             // undecided, the store waits.
@@ -131,23 +141,49 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
                 self.note_pending(Instant::NEVER);
             }
             let now = self.receive(queued, may_wait);
-            let is_attempt = !self.is_blocked || now >= self.next_attempt;
-            let has_work = self.gather_work();
-            self.note_pending(now);
-            if self.undecided.is_some() {
-                self.decide()?;
-                attempts_left -= u32::from(self.is_stopping && self.undecided.is_some());
-            } else if has_work && is_attempt {
-                self.write(now)?;
-                attempts_left -= u32::from(self.is_stopping && self.is_blocked);
-            }
-            self.housekeep(now)?;
-            self.budget.report();
-            let has_work = self.undecided.is_some() || self.gather_work();
-            if self.is_stopping && (!has_work || attempts_left == 0) {
-                return self.finish();
+            if self.work(now)? {
+                return Ok(());
             }
         }
+    }
+
+    /// Makes one attempt to commit what there is, or to decide what is undecided. Returns true at
+    /// the end of a stopping broker.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub fn work(&mut self, now: Instant) -> Result<bool, StoreError> {
+        let is_attempt = !self.is_blocked || now >= self.next_attempt;
+        let has_work = self.gather_work();
+        self.note_pending(now);
+        if self.undecided.is_some() {
+            self.decide(now)?;
+            self.attempts_left -= u32::from(self.is_stopping && self.undecided.is_some());
+        } else if has_work && is_attempt {
+            self.write(now)?;
+            self.attempts_left -= u32::from(self.is_stopping && self.is_blocked);
+        }
+        self.housekeep(now)?;
+        self.budget.report();
+        if self.is_stopping && (!self.has_work() || self.attempts_left == 0) {
+            return self.finish().map(|()| true);
+        }
+        Ok(false)
+    }
+
+    /// Returns true if something is to be committed or decided.
+    pub fn has_work(&mut self) -> bool {
+        self.undecided.is_some() || self.gather_work()
+    }
+
+    /// Takes a batch of a shard.
+    pub fn take_batch(&mut self, now: Instant, batch: Batch) {
+        self.accept(now, WriterRequest::Batch(batch));
+    }
+
+    /// Takes changes of retained messages.
+    pub fn take_retained(&mut self, now: Instant, records: Vec<RetainedRecord>) {
+        self.accept(now, WriterRequest::Retained(records));
     }
 
     /// Accepts everything that is queued. With `may_wait`, first waits for one message or the next
@@ -304,12 +340,12 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
     }
 
     /// Asks for the outcome of a group that the store has taken.
-    fn decide(&mut self) -> Result<(), StoreError> {
+    fn decide(&mut self, now: Instant) -> Result<(), StoreError> {
         match self.store.decide() {
             Ok(()) => {}
             Err(StoreError::Undecided) => {
                 if !self.is_full && !self.store.has_room()? {
-                    self.say_full(clock::now(), "the log of the cluster has no room");
+                    self.say_full(now, "the log of the cluster has no room");
                 }
                 return Ok(());
             }
@@ -324,7 +360,7 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
         for committed in waiters {
             (self.on)(WriterNotice::Committed(committed));
         }
-        self.after_commit(clock::now())
+        self.after_commit(now)
     }
 
     /// Handles a database that is too far behind its log: another process has it locked, or its

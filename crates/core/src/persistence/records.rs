@@ -15,6 +15,7 @@ use crate::mqtt::will::Will;
 use crate::persistence::letter::{LetterNumber, StoredLetter};
 use crate::time::Instant;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// The key of a session in the store. A key is never given twice.
@@ -423,6 +424,9 @@ pub struct Recovered {
     pub next_number: u64,
     /// The downtime of the broker, counted from the last heartbeat.
     pub down: Duration,
+    /// Counts the rows that were read and the sessions that were taken up, for who watches that a
+    /// start goes on.
+    pub progress: Arc<AtomicU64>,
     /// The stored sessions.
     pub sessions: Vec<RecoveredSession>,
     /// Unsent deliveries of sessions that have ended. Deliveries of shared subscriptions go to

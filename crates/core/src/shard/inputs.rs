@@ -45,6 +45,7 @@ use crate::shard::{Shard, ShardSettings, SharedState};
 use crate::slots::{ConnectionId, Id};
 use crate::time::Instant;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl Shard {
     /// Returns the shard `here` of `shards`.
@@ -77,7 +78,10 @@ impl Shard {
     pub fn take_up(&mut self, now: Instant, share: RecoveredShard) {
         self.keep_in_store(share.next_number);
         self.core.dead_letters.stored.recover(share.letters, &self.core.shared.totals);
-        let RecoveredShard { down, sessions, orphaned, in_flight, .. } = share;
+        let RecoveredShard { down, progress, sessions, orphaned, in_flight, .. } = share;
+        let sessions = sessions.into_iter().inspect(|_| {
+            progress.fetch_add(1, Ordering::Relaxed);
+        });
         recover(now, down, sessions, orphaned, in_flight, &mut self.routes, &mut self.core);
         self.delayed.recover(now, share.read_until, share.delayed, share.delayed_in_all, &mut self.core);
     }

@@ -1,5 +1,6 @@
 //! The roles of a node for one cell, and the way from one to the next.
 
+use super::recovery::RecoveryWatch;
 use super::tenure::{ReachChange, Tenure};
 use super::undecided::{Step, UndecidedAppend};
 use super::watch::LogWatch;
@@ -24,6 +25,7 @@ pub struct CellOwnership {
     state: State,
     fitness: Fitness,
     progress: Progress,
+    recovery: RecoveryWatch,
     appends: u64,
     crashes: u32,
 }
@@ -99,6 +101,7 @@ impl CellOwnership {
             state: State::Following,
             fitness: Fitness::Fit,
             progress: Progress::Moving,
+            recovery: RecoveryWatch::new(now),
             appends: 0,
             crashes,
         })
@@ -201,7 +204,10 @@ impl CellOwnership {
     }
 
     fn tick(&mut self, progress: Progress, now: Instant, outputs: &mut Vec<OwnershipOutput>) {
-        self.progress = progress;
+        self.progress = match progress {
+            Progress::Recovered(done) => self.recovery.look(done, now, &self.timing),
+            other => other,
+        };
         if let Some(id) = self.pending().map(|append| append.id) {
             self.step(id, |append| append.tick(now), now, outputs);
         }
@@ -324,6 +330,7 @@ impl CellOwnership {
                 let (state, output) = if is_leaving {
                     (State::Releasing(tenure, Flush::UnderWay), OwnershipOutput::Flush)
                 } else {
+                    self.recovery = RecoveryWatch::new(now);
                     (State::Recovering(tenure), OwnershipOutput::Recover(claim.epoch))
                 };
                 self.state = state;

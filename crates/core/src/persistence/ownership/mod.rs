@@ -30,12 +30,14 @@
 //! | `chain` | whether a frame continues the log that a node has |
 //! | `timing` | the durations, and how they are checked against each other |
 //! | `undecided` | one append until its outcome is certain |
+//! | `recovery` | whether the recovery of a new owner goes on |
 //! | `watch` | what the frames and the engine's answers say about owner and log |
 //! | `tenure` | an owner's lease, beats and appends |
 //! | `cell` | the roles, and the way from one to the next |
 
 mod cell;
 mod chain;
+mod recovery;
 mod tenure;
 mod timing;
 mod undecided;
@@ -138,13 +140,15 @@ pub enum Fitness {
     Unfit,
 }
 
-/// Whether the work of an owner goes on. In recovery the rows that were read count, later the
-/// threads.
+/// Whether the work of an owner goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It goes on.
+    /// The owner recovers. The number of rows and sessions that it has read so far: it is stuck if
+    /// the number stays for [`Timing::recovery`].
+    Recovered(u64),
+    /// It serves, and all its threads work.
     Moving,
-    /// A thread hangs, or a disk does.
+    /// A thread hangs.
     Stuck,
 }
 

@@ -74,7 +74,7 @@ impl Machine {
 }
 
 fn at(position: u64) -> EngineAnswer {
-    EngineAnswer { last: Position(position), reported: Position(position) }
+    EngineAnswer { last: Position(position), reported: Position(position), rows_read: Instant::NEVER }
 }
 
 fn is_claim(output: &Output) -> bool {
@@ -103,7 +103,8 @@ fn a_standby_does_not_claim_over_what_it_lacks() {
     // The log has more, or another node has.
     for (last, reported) in [(11, 10), (10, 11)] {
         let mut machine = Machine::standby();
-        let answer = EngineAnswer { last: Position(last), reported: Position(reported) };
+        let answer =
+            EngineAnswer { last: Position(last), reported: Position(reported), rows_read: Instant::NEVER };
         assert_eq!(machine.first_append_until(29_000, answer), None);
     }
     // It has seen a frame and not applied it.
@@ -330,6 +331,31 @@ fn a_foreign_log_ends_the_node_and_alarms_nobody() {
     let expected = [Output::StopAcknowledging, Output::Exit(EXIT_REFUSED)];
     assert_eq!(machine.tell(Input::Broken(broken)), expected);
     assert_eq!(machine.tell(Input::Broken(broken)), []);
+}
+
+/// A disk that hangs while a new owner reads its store keeps the cell for a bounded time.
+#[test]
+fn a_recovery_that_does_nothing_sends_no_beats_until_it_goes_on() {
+    let mut machine = Machine::start(Start { position: Position(10), ..Start::default() });
+    machine.tell(Input::Last(at(10)));
+    let id = machine.append();
+    assert_eq!(machine.tell(Input::Reply(id, AppendReply::Stored)), [Output::Recover(1)]);
+    let mut beats = |done: u64, until: u64| {
+        let mut beats = 0;
+        while machine.now < until {
+            machine.now += 250;
+            if !machine.tell(Input::Tick(Progress::Recovered(done))).is_empty() {
+                let id = machine.append();
+                machine.tell(Input::Reply(id, AppendReply::Stored));
+                beats += 1;
+            }
+        }
+        beats
+    };
+    assert_eq!(beats(1, 11_000), 10);
+    // Nothing was done after 1.25 s.
+    assert_eq!(beats(1, 30_000), 0);
+    assert_eq!(beats(2, 35_000), 5);
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub struct Timing {
     /// An owner without an append for this time disconnects its clients. It is longer than an
     /// election of the engine.
     pub isolation: Duration,
+    /// A recovery that has done nothing for this time is stuck, and its owner sends no beats.
+    pub recovery: Duration,
     /// The engine lost frames if it reports less than was applied for this time.
     pub loss: Duration,
 }
@@ -51,6 +53,7 @@ impl Timing {
             retry: millis(150),
             poll: millis(250),
             isolation: millis(10_000),
+            recovery: millis(10_000),
             loss: millis(30_000),
         }
     };
@@ -104,7 +107,7 @@ impl Timing {
         }
     }
 
-    fn rules(&self) -> [TimingError; 13] {
+    fn rules(&self) -> [TimingError; 14] {
         use Bound::{Above, AtLeast};
         let rule = |name, value, bound, least_name, least, reason| TimingError {
             name,
@@ -122,6 +125,7 @@ impl Timing {
             positive("retry", self.retry),
             positive("poll", self.poll),
             positive("append_timeout", self.append_timeout),
+            positive("recovery", self.recovery),
             rule(
                 "suspect_after",
                 self.suspicion,

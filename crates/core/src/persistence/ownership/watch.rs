@@ -19,6 +19,8 @@ pub(super) struct LogWatch {
     asked: Option<Instant>,
     /// The time of the last answer.
     answered: Option<Instant>,
+    /// The time when the rows of all nodes were read.
+    rows_read: Instant,
 }
 
 /// The times of the first and the last of several answers in a row.
@@ -35,11 +37,20 @@ pub struct EngineAnswer {
     pub last: Position,
     /// The highest position that a node has reported in its row.
     pub reported: Position,
+    /// The time when the rows were read; [`Instant::ZERO`] if never.
+    pub rows_read: Instant,
 }
 
 impl LogWatch {
     pub(super) fn new(now: Instant) -> LogWatch {
-        LogWatch { seen_at: now, unmoved: None, short: None, asked: None, answered: None }
+        LogWatch {
+            seen_at: now,
+            unmoved: None,
+            short: None,
+            asked: None,
+            answered: None,
+            rows_read: Instant::ZERO,
+        }
     }
 
     /// A frame was seen: its owner was alive when it sent the frame, which is earlier.
@@ -52,7 +63,8 @@ impl LogWatch {
     pub(super) fn answered(&mut self, answer: EngineAnswer, own: Position, now: Instant, timing: &Timing) {
         self.asked = None;
         self.answered = Some(now);
-        let EngineAnswer { last, reported } = answer;
+        let EngineAnswer { last, reported, rows_read } = answer;
+        self.rows_read = rows_read;
         if last < own.max(reported) {
             self.unmoved = None;
             self.short = Some(Span { since: self.short.map_or(now, |short| short.since), last: now });
@@ -96,10 +108,14 @@ impl LogWatch {
         self.unmoved.is_some_and(|unmoved| now.since(unmoved.last) <= timing.append_timeout)
     }
 
-    /// Returns true if the log was silent for `suspicion`, though its engine works.
+    /// Returns true if the log was silent for `suspicion`, though its engine works. The rows must be
+    /// younger than the last frame: they say if the engine has lost frames meanwhile.
     pub(super) fn is_silent(&self, suspicion: Duration, now: Instant, timing: &Timing) -> bool {
         let quiet = self.unmoved.is_some_and(|unmoved| unmoved.last.since(unmoved.since) >= timing.quiet);
-        quiet && self.is_current(now, timing) && now.since(self.seen_at) >= suspicion
+        quiet
+            && self.rows_read >= self.seen_at
+            && self.is_current(now, timing)
+            && now.since(self.seen_at) >= suspicion
     }
 
     /// Returns true if frames are gone: the leader has reported less than was applied for longer

@@ -57,7 +57,7 @@ struct SessionRecovery<'a> {
 pub(crate) fn recover(
     now: Instant,
     down: Duration,
-    sessions: Vec<RecoveredSession>,
+    sessions: impl Iterator<Item = RecoveredSession>,
     orphaned: Vec<RecoveredEntry>,
     in_flight: InFlightRead,
     routes: &mut Routes,

@@ -14,6 +14,8 @@ use crate::shard::recovery::InFlightRead;
 use crate::time::Instant;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// The recovered state of one shard.
@@ -23,6 +25,8 @@ pub struct RecoveredShard {
     pub next_number: u64,
     /// The time that the broker was down.
     pub down: Duration,
+    /// The same as in [`Recovered`]: counts the sessions that are taken up.
+    pub progress: Arc<AtomicU64>,
     /// The sessions that live in this shard.
     pub sessions: Vec<RecoveredSession>,
     /// This shard's part of the unsent deliveries of ended sessions.
@@ -75,10 +79,18 @@ pub fn share_out(
     read_until: Instant,
     shards: u8,
 ) -> Vec<RecoveredShard> {
-    let Recovered { next_number, down, sessions, orphaned, delayed, delayed_in_all, letters, .. } = recovered;
+    let Recovered {
+        next_number, down, progress, sessions, orphaned, delayed, delayed_in_all, letters, ..
+    } = recovered;
     let mut read: InFlightRead = in_flight.into_iter().map(|entry| (entry.number, entry)).collect();
     let mut shares: Vec<RecoveredShard> = (0..shards)
-        .map(|_| RecoveredShard { next_number, down, read_until, ..RecoveredShard::default() })
+        .map(|_| RecoveredShard {
+            next_number,
+            down,
+            read_until,
+            progress: Arc::clone(&progress),
+            ..RecoveredShard::default()
+        })
         .collect();
     for delayed in delayed {
         if let Some(share) = shares.get_mut(usize::from(owner(delayed.number, shards))) {

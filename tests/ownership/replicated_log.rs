@@ -35,8 +35,6 @@ pub enum LogRequest {
     Trim(Position),
     /// Keep a snapshot in place of the one before, if it is newer.
     PutSnapshot(LogSnapshot),
-    /// Get the newest snapshot.
-    GetSnapshot,
 }
 
 /// The state after all frames up to a position.
@@ -60,8 +58,6 @@ pub enum LogAnswer {
     Last(Position),
     /// The log is trimmed, or the snapshot kept.
     Done,
-    /// The newest snapshot, if there is one.
-    Snapshot(Option<LogSnapshot>),
 }
 
 /// The log of one cell, as one node reaches it.

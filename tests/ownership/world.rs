@@ -1,18 +1,23 @@
 //! The world of one seed: nodes with their clocks, faults, and the order of all events. What a
 //! process does with its cell, and for which clients, is up to the occupant.
 
+use super::driver::READ;
 use super::engine::Engine;
-use super::frame::Frame;
 use super::node::{Disk, Process, Purpose, Service};
 use super::oracle::Oracle;
 use super::rng::Rng;
 use super::schedule::Schedule;
-use crate::replicated_log::LogRequestNumber;
+use crate::memory_store::{Image, Memory};
+use crate::replicated_log::{LogRequest, LogRequestNumber};
 use bytes::Bytes;
-use homing_core::persistence::ownership::{
-    AppendKind, CellNode, Fitness, OwnershipInput, Position, Progress, Role, Timing,
-};
+use homing::persistence::records::{Committed, Recovered};
+use homing::store::frame::Head;
+use homing::store::frame::cluster::{FrameKind, check_sign, put_sign};
+use homing::store::{Boot, Moment};
+use homing_core::persistence::ownership::{CellNode, OwnershipInput, Position, Role};
 use homing_core::time::Instant;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
 pub const NODES: usize = 3;
@@ -21,17 +26,23 @@ const FAIL_OVER: u64 = 13_000;
 /// The next owner of a drained cell begins to recover after this time at the latest.
 const DRAIN: u64 = 500;
 const TICK: u64 = 250;
+/// The time between two looks at the rows of all nodes.
+const ROWS: u64 = 5000;
+/// The tables are compared at each position that this divides.
+const COMPARED: u64 = 4;
+/// No will goes out before this time has passed since a fail-over.
+pub(super) const WILL_GRACE: Duration = Duration::from_secs(10);
+/// The wall clocks of nodes are wrong by up to this time.
+const SKEW: u64 = 3 * 24 * 60 * 60 * 1000;
 
 /// What the processes of a world do with the cells that they own.
 pub trait Occupant: Sized + Default {
     /// Something of its own that happens at a time.
     type Event;
-    /// What a node has on its disk for a cell.
-    type Tables: Clone + Default;
-    /// What a process has in memory for a cell.
-    type Memory: Default;
     /// Whether nodes keep snapshots, and trim the log.
     const HAS_SNAPSHOTS: bool;
+    /// What a process has in memory for a cell.
+    type Memory: Default;
 
     /// The world begins.
     fn begin(world: &mut World<Self>, cells: usize);
@@ -41,32 +52,23 @@ pub trait Occupant: Sized + Default {
 
     fn happen(world: &mut World<Self>, event: Self::Event);
 
-    /// Returns the content of the group that is appended now.
-    fn group(world: &mut World<Self>, node: usize, cell: usize) -> Bytes;
-
-    /// The group of a frame is stored: what waited for it may leave.
-    fn group_stored(world: &mut World<Self>, node: usize, cell: usize, frame: &Frame);
-
-    /// The log has no room for the group of a frame.
-    fn group_full(world: &mut World<Self>, node: usize, cell: usize, frame: &Frame);
+    /// A batch is committed: what waited for it may leave.
+    fn committed(world: &mut World<Self>, node: usize, cell: usize, committed: Committed);
 
     /// The service of a process has changed.
     fn service_changed(world: &mut World<Self>, node: usize, cell: usize);
 
-    /// Returns true if a process that flushes has nothing left to append.
+    /// Returns true if a process that flushes has nothing left to commit.
     fn is_flushed(world: &mut World<Self>, node: usize, cell: usize) -> bool;
 
-    /// A frame was committed.
-    fn committed(world: &mut World<Self>, cell: usize, position: Position, frame: &Frame);
+    /// A frame is in the log.
+    fn logged(_: &mut World<Self>, _: usize, _: Position) {}
 
     /// The lease of a process may be another one.
     fn lease_changed(_: &mut World<Self>, _: usize, _: usize) {}
 
-    /// An owner has read its tables, and will serve.
-    fn recovered(_: &mut World<Self>, _: usize, _: usize) {}
-
-    /// A frame is applied to the tables of a node and a cell.
-    fn applied(_: &mut World<Self>, _: (usize, usize), _: &mut Self::Tables, _: (Position, &Frame)) {}
+    /// An owner has read its store, and will serve.
+    fn recovered(_: &mut World<Self>, _: usize, _: usize, _: Recovered) {}
 
     /// A quarter of a second has passed for a process.
     fn tick(_: &mut World<Self>, _: usize, _: usize) {}
@@ -89,12 +91,21 @@ pub struct World<O: Occupant> {
     pub alarms: Vec<bool>,
     /// The newest snapshot of each cell that is certain to be kept.
     pub(super) snapshots: Vec<Position>,
+    /// The databases of all snapshots, also of those that were broken off.
+    pub(super) copies: Vec<Memory>,
+    /// A digest of the tables at positions of cells.
+    tables: BTreeMap<(usize, u64), u64>,
+    pub tables_compared: u64,
+    /// False with `acks = "commit"`: no node ever has a lease.
+    pub by_lease: bool,
 }
 
 pub struct Node<O: Occupant> {
     /// Milliseconds of its clock in a thousand true ones.
     rate: u64,
     offset: u64,
+    /// How wrong its wall clock is.
+    skew: u64,
     pub(super) boot: u64,
     directory: u64,
     pub(super) stopped_until: u64,
@@ -102,9 +113,12 @@ pub struct Node<O: Occupant> {
     /// Until an append of a later time is stored, the lease may look valid and be none.
     frozen: u64,
     fooled_since: Vec<Option<u64>>,
-    hangs_until: u64,
+    pub(super) hangs_until: u64,
+    /// The time that its last recovery took.
+    pub(super) recovery: u64,
+    pub(super) disk_full_from: u64,
     pub(super) disk_full_until: u64,
-    pub(super) disks: Vec<Disk<O::Tables>>,
+    pub(super) disks: Vec<Disk>,
     pub(super) processes: Vec<Option<Process<O::Memory>>>,
 }
 
@@ -117,11 +131,44 @@ impl<O: Occupant> Node<O> {
 }
 
 pub enum Event<E> {
-    Tick { node: usize, cell: usize },
-    Wake { node: usize, cell: usize, process: u64 },
-    Timeout { node: usize, cell: usize, request: LogRequestNumber },
-    Recovered { node: usize, cell: usize, process: u64 },
-    Start { node: usize, cell: usize },
+    Tick {
+        node: usize,
+        cell: usize,
+    },
+    Wake {
+        node: usize,
+        cell: usize,
+        process: u64,
+    },
+    Timeout {
+        node: usize,
+        cell: usize,
+        request: LogRequestNumber,
+    },
+    Recovered {
+        node: usize,
+        cell: usize,
+        process: u64,
+    },
+    /// A node that has all frames asks for more.
+    Follow {
+        node: usize,
+        cell: usize,
+        process: u64,
+        at: u64,
+    },
+    /// A database is copied for a snapshot.
+    Copied {
+        node: usize,
+        cell: usize,
+        process: u64,
+        position: Position,
+        copy: usize,
+    },
+    Start {
+        node: usize,
+        cell: usize,
+    },
     Own(E),
 }
 
@@ -132,6 +179,8 @@ impl<E> Event<E> {
             | Event::Wake { node, .. }
             | Event::Timeout { node, .. }
             | Event::Recovered { node, .. }
+            | Event::Follow { node, .. }
+            | Event::Copied { node, .. }
             | Event::Start { node, .. } => Some(*node),
             Event::Own(event) => of_own(event),
         }
@@ -145,14 +194,17 @@ impl<O: Occupant> World<O> {
             .map(|_| Node {
                 rate: rng.between(900, 1100),
                 offset: rng.between(0, 1_000_000),
+                skew: rng.below(SKEW),
                 boot: rng.next(),
                 directory: rng.next(),
                 stopped_until: 0,
                 frozen: 0,
                 fooled_since: vec![None; cells],
                 hangs_until: 0,
+                recovery: 0,
+                disk_full_from: 0,
                 disk_full_until: 0,
-                disks: vec![Disk::default(); cells],
+                disks: (0..cells).map(|_| Disk::default()).collect(),
                 processes: (0..cells).map(|_| None).collect(),
             })
             .collect();
@@ -168,6 +220,10 @@ impl<O: Occupant> World<O> {
             occupant: O::default(),
             alarms: vec![false; cells],
             snapshots: vec![Position(1); cells],
+            copies: Vec::new(),
+            tables: BTreeMap::new(),
+            tables_compared: 0,
+            by_lease: true,
         };
         for node in 0..NODES {
             for cell in 0..cells {
@@ -217,14 +273,19 @@ impl<O: Occupant> World<O> {
         match event {
             Event::Tick { node, cell } => self.tick(node, cell),
             Event::Wake { node, cell, process } if self.is_running(node, cell, process) => {
-                self.tell(node, cell, OwnershipInput::Tick(self.progress(node)));
+                self.pass_time(node, cell);
             }
             Event::Recovered { node, cell, process } if self.is_running(node, cell, process) => {
-                O::recovered(self, node, cell);
-                self.tell(node, cell, OwnershipInput::Recovered);
+                self.has_recovered(node, cell);
+            }
+            Event::Follow { node, cell, process, at } if self.is_running(node, cell, process) => {
+                self.read_on(node, cell, Some(at));
+            }
+            Event::Copied { node, cell, process, position, copy } if self.is_running(node, cell, process) => {
+                self.put_snapshot(node, cell, (position, copy));
             }
             Event::Timeout { node, cell, request } => self.time_out(node, cell, request),
-            Event::Wake { .. } | Event::Recovered { .. } => {}
+            Event::Wake { .. } | Event::Recovered { .. } | Event::Follow { .. } | Event::Copied { .. } => {}
             Event::Start { node, cell } => self.start(node, cell),
             Event::Own(event) => O::happen(self, event),
         }
@@ -234,7 +295,16 @@ impl<O: Occupant> World<O> {
         if self.nodes[node].processes[cell].is_some() {
             return;
         }
-        let now = self.local(node);
+        // The frames behind its database may be gone: it begins with the snapshot.
+        let has = self.nodes[node].disks[cell].database.mark().position;
+        if self.engine.first(cell).0 > has + 1 {
+            let is_cut = self.engine.links[node].cut_until > self.now;
+            let Some(copy) = self.engine.snapshot(cell).filter(|_| !is_cut) else {
+                return self.events.add(self.now + 1000, Event::Start { node, cell });
+            };
+            self.nodes[node].disks[cell] = Disk::with(self.copies[copy].copied());
+        }
+        let (now, real, by_lease) = (self.local(node), self.now, self.by_lease);
         self.processes += 1;
         let of = &mut self.nodes[node];
         let me = CellNode {
@@ -244,9 +314,11 @@ impl<O: Occupant> World<O> {
             directory: of.directory,
             boot: of.boot,
         };
-        let process = Process::new(me, self.processes, &mut of.disks[cell], self.now, now);
+        let process = Process::new(me, self.processes, by_lease, &mut of.disks[cell], (real, now));
         of.processes[cell] = Some(process);
         self.engine.forget_answers(node, cell);
+        self.set_disk(node, cell);
+        self.look_at_rows(node, cell);
     }
 
     pub fn is_running(&self, node: usize, cell: usize, process: u64) -> bool {
@@ -263,18 +335,18 @@ impl<O: Occupant> World<O> {
         self.now + (duration.as_millis() as u64 * 1000).div_ceil(self.nodes[node].rate) + 1
     }
 
-    pub(super) fn fitness(&self, node: usize) -> Fitness {
-        if self.nodes[node].disk_full_until > self.now { Fitness::Unfit } else { Fitness::Fit }
-    }
-
-    fn progress(&self, node: usize) -> Progress {
-        if self.nodes[node].hangs_until > self.now { Progress::Stuck } else { Progress::Moving }
+    /// The moment by all clocks of a node.
+    pub fn moment(&self, node: usize) -> Moment {
+        let monotonic = self.local(node);
+        let Node { boot, skew, .. } = &self.nodes[node];
+        let boot = Boot { id: boot >> 1, millis: monotonic.as_millis() };
+        Moment { monotonic, unix_millis: 1_800_000_000_000 + self.now + skew, boot: Some(boot) }
     }
 
     /// An append that a node sent at this true time is stored, if there is one.
-    pub(super) fn note_stored(&mut self, node: usize, cell: usize, sent: Option<u64>) {
+    pub(super) fn note_stored(&mut self, node: usize, cell: usize, sent: u64) {
         let fooled_since = &mut self.nodes[node].fooled_since[cell];
-        fooled_since.take_if(|since| sent.is_some_and(|sent| sent >= *since));
+        fooled_since.take_if(|since| sent >= *since);
     }
 
     pub(super) fn process(&mut self, node: usize, cell: usize) -> Option<&mut Process<O::Memory>> {
@@ -288,71 +360,101 @@ impl<O: Occupant> World<O> {
         }
         self.take_answers(node, cell);
         self.write_down(node, cell);
-        let (now, reaches) = (self.local(node), self.engine.links[node].cut_until <= self.now);
-        let progress = self.progress(node);
-        let Some(process) = self.process(node, cell) else { return };
-        let timeout = Timing::default().append_timeout;
-        let is_late = |sent: &Instant| now.since(*sent) > timeout;
-        let late = process
-            .outstanding
-            .iter()
-            .filter(|(_, purpose, sent)| matches!(purpose, Purpose::Last | Purpose::Follow) && is_late(sent));
-        let late_last = late.clone().any(|(_, purpose, _)| *purpose == Purpose::Last);
-        let late: Vec<_> = late.map(|(number, ..)| *number).collect();
-        process.outstanding.retain(|(number, ..)| !late.contains(number));
-        if late_last {
-            self.tell(node, cell, OwnershipInput::LastUnknown);
-        }
-        if self.alarms[cell] && reaches {
-            self.tell(node, cell, OwnershipInput::AlarmRead);
-        }
         O::tick(self, node, cell);
-        self.tell(node, cell, OwnershipInput::Tick(progress));
+        self.work(node, cell);
+        self.pass_time(node, cell);
     }
 
-    /// The database follows, and each five seconds the row of the node.
+    /// The database follows, and each five seconds the rows are written and read.
     fn write_down(&mut self, node: usize, cell: usize) {
-        let is_full = self.nodes[node].disk_full_until > self.now;
-        if is_full && self.process(node, cell).is_some_and(|process| !process.unapplied.is_empty()) {
-            return self.end(node, cell);
+        self.set_disk(node, cell);
+        let follows = self.process(node, cell).is_some_and(|process| process.is_following());
+        if let Some(owner) = self.process(node, cell).and_then(|process| process.owner.as_mut()) {
+            owner.apply();
         }
-        self.apply(node, cell);
-        let Some(process) = self.process(node, cell) else { return };
-        let (position, follows) = (process.machine.position(), process.is_following());
-        if self.now % 5000 < TICK {
-            self.engine.write_row(node, cell, position);
+        self.compare_tables(node, cell);
+        if self.now % ROWS < TICK {
+            self.look_at_rows(node, cell);
         }
         if O::HAS_SNAPSHOTS && self.now % 8000 < TICK && follows && self.rng.percent(30) {
-            self.put_snapshot(node, cell);
+            self.begin_snapshot(node, cell);
         }
     }
 
-    /// The database has all that was read or stored.
-    pub(super) fn apply(&mut self, node: usize, cell: usize) {
+    /// The disk of a process has room, or not. It may be locked while its owner applies.
+    fn set_disk(&mut self, node: usize, cell: usize) {
+        let is_full = self.nodes[node].disk_full_until > self.now;
+        let hangs = self.nodes[node].hangs_until > self.now;
+        let owns = self.process(node, cell).is_some_and(|process| process.owner.is_some());
+        self.nodes[node].disks[cell].database.disk().set(is_full, owns && hangs);
+    }
+
+    /// A node writes its row and reads those of all, if it reaches the engine.
+    pub fn look_at_rows(&mut self, node: usize, cell: usize) {
+        if self.engine.links[node].cut_until > self.now {
+            return;
+        }
+        let now = self.moment(node);
+        let Some(position) = self.process(node, cell).map(|process| process.position()) else { return };
+        self.engine.write_row(node, cell, position);
+        let (reported, alarm) = (self.engine.reported(cell).0, self.alarms[cell].then_some("written"));
+        self.call(node, cell, |core| core.rows_seen(reported, alarm, now));
+    }
+
+    /// Nodes have equal tables at equal positions.
+    fn compare_tables(&mut self, node: usize, cell: usize) {
+        let Disk { database, compared, .. } = &mut self.nodes[node].disks[cell];
+        let position = database.mark().position;
+        if position % COMPARED != 0 || std::mem::replace(compared, position) == position {
+            return;
+        }
+        // The first line has the clocks of the node.
+        let lines = database.look(Image::lines).split_off(1);
+        let digest = BuildHasherDefault::<DefaultHasher>::default().hash_one(&lines);
+        let first = *self.tables.entry((cell, position)).or_insert(digest);
+        assert_eq!(first, digest, "the tables of node {node} differ at {position} of cell {cell}: {lines:?}");
+        self.tables_compared += 1;
+    }
+
+    /// A node that waits for an announcement reads on: now, or because it has waited until `at`.
+    fn read_on(&mut self, node: usize, cell: usize, at: Option<u64>) {
         let Some(process) = self.process(node, cell) else { return };
-        for (position, digest, frame) in std::mem::take(&mut process.unapplied) {
-            let disk = &mut self.nodes[node].disks[cell];
-            disk.apply(position, digest, frame.seen());
-            let mut tables = std::mem::take(&mut disk.tables);
-            O::applied(self, (node, cell), &mut tables, (position, &frame));
-            self.nodes[node].disks[cell].tables = tables;
+        let waits = process.waits.take_if(|(until, _)| at.is_none_or(|at| at == *until));
+        if let Some((_, from)) = waits {
+            self.ask(node, cell, Purpose::Follow, LogRequest::Read { from, bytes: READ });
         }
     }
 
     /// Each commit is checked, and its owner's message brings the standbys to read.
     fn note_commits(&mut self) {
-        for (cell, position) in std::mem::take(&mut self.engine.commits) {
-            self.oracle.committed(cell, position, &self.engine);
-            let frame = Frame::read(self.engine.frame(cell, position));
-            O::committed(self, cell, position, &frame);
-            if matches!(frame.kind, AppendKind::Claim(_)) {
-                self.check_leases(cell, frame.writer);
+        for (cell, position, writer) in std::mem::take(&mut self.engine.commits) {
+            let claim = self.oracle.committed(cell, (position, writer), &self.engine);
+            O::logged(self, cell, position);
+            if let Some(passed) = claim {
+                self.check_leases(cell, writer);
+                self.check_time(cell, (position, writer), passed);
             }
             for node in 0..NODES {
-                if self.engine.links[node].cut_until <= self.now && self.rng.percent(90) {
-                    self.read_on(node, cell, position);
+                let reaches = self.engine.links[node].cut_until <= self.now;
+                let runs = self.nodes[node].stopped_until <= self.now;
+                if reaches && runs && self.rng.percent(90) {
+                    self.read_on(node, cell, None);
                 }
             }
+        }
+    }
+
+    /// The time of the log goes on at a Claim by the clock of its node, which no wall clock moves. A
+    /// node that has read the last frame late does not know when it was made.
+    fn check_time(&self, cell: usize, (position, writer): (Position, u64), (by_file, truly): (u64, u64)) {
+        let mut processes = self.nodes.iter().filter_map(|node| node.processes[cell].as_ref());
+        let Some(process) = processes.find(|process| process.number == writer) else { return };
+        if process.caught_up.is_some_and(|caught_up| caught_up.next() < position) {
+            // The engine may have had the frame before for a while when its reader saw it.
+            assert!(
+                by_file <= truly * 5 / 4 + 500,
+                "{by_file} ms have passed by the file, and {truly} in truth"
+            );
         }
     }
 
@@ -361,7 +463,7 @@ impl<O: Occupant> World<O> {
         for node in (0..NODES).filter(|node| !self.nodes[*node].is_fooled(cell)) {
             let others = self.nodes[node].processes[cell].iter().filter(|process| process.number != writer);
             for process in others {
-                assert!(!process.machine.may_promise(self.local(node)), "two nodes with a lease");
+                assert!(!process.may_promise(self.local(node)), "two nodes with a lease");
             }
         }
     }
@@ -408,7 +510,7 @@ impl<O: Occupant> World<O> {
     pub fn wipe(&mut self, node: usize, down: u64) {
         self.reboot(node, down);
         self.nodes[node].directory = self.rng.next();
-        self.nodes[node].disks.fill(Disk::default());
+        self.nodes[node].disks.iter_mut().for_each(|disk| *disk = Disk::default());
     }
 
     pub fn stop(&mut self, node: usize, until: u64) {
@@ -428,6 +530,7 @@ impl<O: Occupant> World<O> {
     }
 
     pub fn fill_disk(&mut self, node: usize, until: u64) {
+        self.nodes[node].disk_full_from = self.now;
         self.nodes[node].disk_full_until = until;
     }
 
@@ -443,7 +546,8 @@ impl<O: Occupant> World<O> {
         let now_holds = |node: &usize| {
             let process = self.nodes[*node].processes[cell].as_ref();
             process.is_some_and(|process| {
-                process.machine.role() == Role::Holding && process.machine.may_promise(self.local(*node))
+                let machine = process.machine();
+                machine.role() == Role::Holding && machine.may_promise(self.local(*node))
             })
         };
         (0..NODES).find(now_holds)
@@ -457,8 +561,7 @@ impl<O: Occupant> World<O> {
             assert!(self.owner(cell).is_some(), "cell {cell} has no owner after {FAIL_OVER} ms of calm");
             let end = self.engine.end(cell).0;
             for node in &self.nodes {
-                let position =
-                    node.processes[cell].as_ref().map_or(0, |process| process.machine.position().0);
+                let position = node.processes[cell].as_ref().map_or(0, |process| process.position().0);
                 assert!(position + 10 > end, "a node has {position} of {end} frames after the calm");
             }
         }
@@ -471,8 +574,21 @@ impl<O: Occupant> World<O> {
         assert!(took.iter().all(|took| *took <= DRAIN), "handed over after {took:?} ms");
     }
 
+    /// Returns what a node does for a cell.
+    pub fn role(&self, node: usize, cell: usize) -> Option<Role> {
+        self.nodes[node].processes[cell].as_ref().map(|process| process.machine().role())
+    }
+
+    /// Returns another frame that is whole, and would continue the log in place of one.
+    pub fn another_frame(&self, cell: usize, position: Position) -> Bytes {
+        let ((_, head, _), _) = check_sign(self.engine.frame(cell, position)).expect("a frame");
+        let mut bytes = Vec::new();
+        put_sign(&mut bytes, &Head { next_number: head.next_number + 1, ..head }, FrameKind::Beat);
+        bytes.into()
+    }
+
     pub fn is_anybody_serving(&self, cell: usize) -> bool {
-        let of_cell = |node: &Node<O>| node.processes[cell].as_ref().map(|process| process.machine.role());
+        let of_cell = |node: &Node<O>| node.processes[cell].as_ref().map(|process| process.machine().role());
         self.nodes.iter().any(|node| of_cell(node) == Some(Role::Holding))
     }
 }

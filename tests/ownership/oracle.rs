@@ -1,8 +1,9 @@
 //! What must hold, whatever happens: the log as it was committed, and who may promise.
 
 use super::engine::Engine;
-use super::frame::{Frame, digest};
-use homing_core::persistence::ownership::{AppendKind, Position};
+use homing::store::frame::Digest;
+use homing::store::frame::cluster::{FrameKind, check_sign};
+use homing_core::persistence::ownership::Position;
 
 #[derive(Default)]
 pub struct Oracle {
@@ -19,7 +20,9 @@ struct CellHistory {
     epoch: u64,
     writer: u64,
     is_released: bool,
-    last: u64,
+    /// The time of the last frame, by the file and in truth.
+    time: (u64, u64),
+    last: Digest,
     crashed_at: Option<u64>,
     released_at: Option<u64>,
     pub claims: u64,
@@ -34,25 +37,35 @@ impl Oracle {
         self.cells.iter().map(|cell| cell.claims).sum()
     }
 
-    /// A frame was committed: one owner writes each epoch, and each frame continues the one before.
-    pub fn committed(&mut self, cell: usize, position: Position, engine: &Engine) {
-        let bytes = engine.frame(cell, position);
-        let frame = Frame::read(bytes);
+    /// A frame of a process was committed: one owner writes each epoch, and each frame continues the
+    /// one before. For a Claim, returns how much time has passed since the frame before it: by the
+    /// file, and in truth.
+    pub fn committed(
+        &mut self,
+        cell: usize,
+        (position, writer): (Position, u64),
+        engine: &Engine,
+    ) -> Option<(u64, u64)> {
+        let ((_, head, digest), kind) = check_sign(engine.frame(cell, position)).expect("a frame");
         let history = &mut self.cells[cell];
-        assert_eq!(frame.cell, cell as u64, "a frame of another cell");
-        assert_eq!(frame.predecessor, history.last, "{position:?} has another predecessor");
-        history.last = digest(bytes);
-        if let AppendKind::Claim(claim) = frame.kind {
+        assert_eq!(usize::from(head.cell), cell, "a frame of another cell");
+        assert_eq!(head.position, position.0, "a frame at another position");
+        assert_eq!(head.predecessor, history.last, "{position:?} has another predecessor");
+        history.last = digest;
+        let (file_ms, at) = (head.moment.file_millis, engine.now);
+        let before = std::mem::replace(&mut history.time, (file_ms, at));
+        if let FrameKind::Claim(claim) = kind {
             assert_eq!(claim.epoch, history.epoch + 1, "an epoch that is not the next");
-            (history.epoch, history.writer, history.is_released) = (claim.epoch, frame.writer, false);
+            (history.epoch, history.writer, history.is_released) = (claim.epoch, writer, false);
             history.claims += 1;
         }
-        assert_eq!((frame.epoch, frame.writer), (history.epoch, history.writer), "two owners in one epoch");
+        assert_eq!((head.epoch, writer), (history.epoch, history.writer), "two owners in one epoch");
         assert!(!history.is_released, "a frame behind a Release");
-        if frame.kind == AppendKind::Release {
+        if kind == FrameKind::Release {
             history.is_released = true;
             history.released_at = Some(engine.now);
         }
+        matches!(kind, FrameKind::Claim(_)).then_some((file_ms.wrapping_sub(before.0), at - before.1))
     }
 
     /// An owner of `epoch` has a lease: the log knows no later owner, and no Release of this one.

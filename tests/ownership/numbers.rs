@@ -1,12 +1,13 @@
-//! The simplest occupant of a cell: its clients publish numbers, and a group is a list of them.
+//! The simplest occupant of a cell: its clients publish numbers, which the store keeps as ends of
+//! letters that never were. So a group costs next to nothing.
 
-use super::engine::Engine;
-use super::frame::Frame;
 use super::node::Service;
 use super::world::{NODES, Occupant, World};
-use bytes::Bytes;
+use homing::persistence::letter::LetterNumber;
+use homing::persistence::records::{Batch, Committed, Lsn, Record};
+use homing::store::frame::cluster::{FrameKind, check_sign, read_group};
 use homing_core::persistence::ownership::{OwnershipInput, Position};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A number of a message of a client.
 type MessageNumber = u64;
@@ -24,7 +25,13 @@ struct CellMessages {
     /// The position of each message.
     stored: BTreeMap<MessageNumber, Position>,
     acknowledged: Vec<MessageNumber>,
-    refused: Vec<MessageNumber>,
+}
+
+/// The batches of an owner that are not committed, and the message of each.
+#[derive(Default)]
+pub struct Open {
+    batches: u64,
+    messages: VecDeque<(Lsn, MessageNumber)>,
 }
 
 pub enum ClientEvent {
@@ -38,16 +45,9 @@ pub enum ClientEvent {
     },
 }
 
-/// Returns the messages of a group.
-fn messages(frame: &Frame) -> impl Iterator<Item = MessageNumber> {
-    frame.content.chunks(8).map(|chunk| u64::from_le_bytes(chunk.try_into().expect("8 bytes")))
-}
-
 impl Occupant for Numbers {
     type Event = ClientEvent;
-    type Tables = ();
-    /// Messages for the next group.
-    type Memory = Vec<MessageNumber>;
+    type Memory = Open;
     const HAS_SNAPSHOTS: bool = true;
 
     fn begin(world: &mut World<Numbers>, cells: usize) {
@@ -72,14 +72,11 @@ impl Occupant for Numbers {
         }
     }
 
-    fn group(world: &mut World<Numbers>, node: usize, cell: usize) -> Bytes {
-        let open = std::mem::take(&mut world.process(node, cell).expect("it appends").own);
-        open.into_iter().flat_map(u64::to_le_bytes).collect::<Vec<u8>>().into()
-    }
-
-    fn group_stored(world: &mut World<Numbers>, _: usize, cell: usize, frame: &Frame) {
-        let of_cell = &mut world.occupant.cells[cell];
-        for message in messages(frame) {
+    fn committed(world: &mut World<Numbers>, node: usize, cell: usize, committed: Committed) {
+        let open = &mut world.process(node, cell).expect("it has committed").own.messages;
+        let left = open.split_off(open.partition_point(|(lsn, _)| *lsn <= committed.lsn));
+        for (_, message) in std::mem::replace(open, left) {
+            let of_cell = &mut world.occupant.cells[cell];
             assert!(
                 of_cell.stored.contains_key(&message),
                 "message {message} is acknowledged and not stored"
@@ -89,44 +86,44 @@ impl Occupant for Numbers {
         }
     }
 
-    fn group_full(world: &mut World<Numbers>, _: usize, cell: usize, frame: &Frame) {
-        world.occupant.cells[cell].refused.extend(messages(frame));
+    fn service_changed(_: &mut World<Numbers>, _: usize, _: usize) {}
+
+    fn is_flushed(_: &mut World<Numbers>, _: usize, _: usize) -> bool {
+        true
     }
 
-    fn service_changed(world: &mut World<Numbers>, node: usize, cell: usize) {
-        let process = world.process(node, cell).expect("it runs");
-        if process.service == Service::Flushing && !process.own.is_empty() {
-            world.tell(node, cell, OwnershipInput::GroupReady);
-        }
-    }
-
-    fn is_flushed(world: &mut World<Numbers>, node: usize, cell: usize) -> bool {
-        let process = world.process(node, cell).expect("it runs");
-        let waits = process.pending.as_ref().is_some_and(|pending| !pending.frame.content.is_empty());
-        process.own.is_empty() && !waits
-    }
-
-    fn committed(world: &mut World<Numbers>, cell: usize, position: Position, frame: &Frame) {
-        for message in messages(frame) {
+    fn logged(world: &mut World<Numbers>, cell: usize, position: Position) {
+        for message in messages(world, cell, position) {
             let before = world.occupant.cells[cell].stored.insert(message, position);
             assert_eq!(before, None, "message {message} is stored twice");
         }
     }
 }
 
-impl Numbers {
-    /// At the end each acknowledged message is in the log, and none that was refused.
-    pub fn check_log(&self, engine: &Engine) {
-        for (cell, of_cell) in self.cells.iter().enumerate() {
-            let mut found = BTreeMap::new();
-            for position in 1..=engine.end(cell).0 {
-                let frame = Frame::read(engine.frame(cell, Position(position)));
-                found.extend(messages(&frame).map(|message| (message, position)));
-            }
-            let lost = of_cell.acknowledged.iter().find(|message| !found.contains_key(message));
+/// Returns the messages of a frame.
+fn messages(world: &World<Numbers>, cell: usize, position: Position) -> Vec<MessageNumber> {
+    let (checked, kind) = check_sign(world.engine.frame(cell, position)).expect("a frame");
+    if kind != FrameKind::Group {
+        return Vec::new();
+    }
+    let operations = read_group(&[], checked).expect("a group").operations;
+    let number = |record: &Record| match record {
+        Record::LetterDone(LetterNumber(number)) => Some(*number),
+        _ => None,
+    };
+    operations.iter().filter_map(|operation| number(&operation.record)).collect()
+}
+
+impl World<Numbers> {
+    /// At the end each acknowledged message is in the log.
+    pub fn check_log(&self) {
+        for (cell, of_cell) in self.occupant.cells.iter().enumerate() {
+            let end = self.engine.end(cell);
+            let lost = of_cell.acknowledged.iter().find(|message| {
+                let position = of_cell.stored.get(message).filter(|position| **position <= end);
+                position.is_none_or(|position| !messages(self, cell, *position).contains(message))
+            });
             assert_eq!(lost, None, "acknowledged and not in the log");
-            let kept = of_cell.refused.iter().find(|message| found.contains_key(message));
-            assert_eq!(kept, None, "refused and in the log");
         }
     }
 }
@@ -146,14 +143,30 @@ fn publish(world: &mut World<Numbers>) {
     let message = world.occupant.messages;
     let decided_from_memory = world.rng.percent(50);
     let delay = world.rng.below(300);
-    let process = world.process(node, cell).expect("it serves");
     if decided_from_memory {
-        let event = ClientEvent::Flush { node, cell, process: process.number, message };
+        let process = world.process(node, cell).expect("it serves").number;
+        let event = ClientEvent::Flush { node, cell, process, message };
         world.schedule(world.now + delay, event);
     } else {
-        process.own.push(message);
-        world.tell_when_running(node, cell, OwnershipInput::GroupReady);
+        send(world, node, cell, message);
     }
+}
+
+/// A shard sends the batch of a message, if its thread runs.
+fn send(world: &mut World<Numbers>, node: usize, cell: usize, message: MessageNumber) {
+    if world.nodes[node].stopped_until > world.now {
+        return;
+    }
+    let now = world.local(node);
+    let Some(process) = world.process(node, cell) else { return };
+    let Some(owner) = &mut process.owner else { return };
+    process.own.batches += 1;
+    let lsn = Lsn(process.own.batches);
+    process.own.messages.push_back((lsn, message));
+    let batch =
+        Batch { shard: 0, lsn, records: vec![Record::LetterDone(LetterNumber(message))], ..Batch::default() };
+    owner.take(now, vec![batch], Vec::new());
+    world.work(node, cell);
 }
 
 /// What nobody is owed for leaves by the lease, or waits for an append.
@@ -163,14 +176,13 @@ fn flush(world: &mut World<Numbers>, node: usize, cell: usize, message: MessageN
     if process.service == Service::None {
         return;
     }
-    if process.machine.may_promise(now) {
-        let epoch = process.machine.epoch();
+    if process.may_promise(now) {
+        let epoch = process.machine().epoch();
         if !world.nodes[node].is_fooled(cell) {
             world.oracle.promised(cell, epoch);
         }
         world.tell(node, cell, OwnershipInput::Promised);
     } else if process.service != Service::Flushing {
-        process.own.push(message);
-        world.tell(node, cell, OwnershipInput::GroupReady);
+        send(world, node, cell, message);
     }
 }

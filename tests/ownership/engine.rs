@@ -42,8 +42,8 @@ pub struct Engine {
     full_until: u64,
     lags_until: [u64; SERVERS],
     happenings: Schedule<Happening>,
-    /// The commits since the world looked last: cell and position.
-    pub commits: Vec<(usize, Position)>,
+    /// The commits since the world looked last: the cell, the position, and the process that sent it.
+    pub commits: Vec<(usize, Position, u64)>,
 }
 
 /// Who may commit.
@@ -78,6 +78,7 @@ struct CellLog {
 
 struct Proposal {
     frame: Bytes,
+    writer: u64,
     reply_to: Option<(usize, LogRequestNumber)>,
 }
 
@@ -135,6 +136,17 @@ impl Engine {
 
     pub fn end(&self, cell: usize) -> Position {
         Position(self.cells[cell].frames.len() as u64)
+    }
+
+    /// Returns the first position that is not trimmed.
+    pub fn first(&self, cell: usize) -> Position {
+        Position(self.cells[cell].first)
+    }
+
+    /// Returns the number of the database that the newest snapshot of a cell is.
+    pub fn snapshot(&self, cell: usize) -> Option<usize> {
+        let state = &self.cells[cell].snapshot.as_ref()?.state;
+        Some(u64::from_le_bytes(state[..].try_into().expect("a number")) as usize)
     }
 
     pub fn frame(&self, cell: usize, position: Position) -> &Bytes {
@@ -247,7 +259,6 @@ impl Engine {
                 log.snapshot = if is_newer { Some(snapshot) } else { log.snapshot.take() };
                 Some(LogAnswer::Done)
             }
-            LogRequest::GetSnapshot => Some(LogAnswer::Snapshot(log.snapshot.clone())),
         };
         if let Some(answer) = answer {
             self.answer(node, cell, number, answer);
@@ -275,7 +286,7 @@ impl Engine {
         if is_full {
             return Some(AppendReply::Full);
         }
-        log.proposed.push_back(Proposal { frame, reply_to: Some((node, number)) });
+        log.proposed.push_back(Proposal { frame, writer: number.0 >> 32, reply_to: Some((node, number)) });
         let at = self.now.max(self.stalled_until) + self.rng.between(1, 3);
         self.happenings.add(at, Happening::Commit { cell, term: self.leader.term });
         None
@@ -302,7 +313,7 @@ impl Engine {
         for (shown, lags_until) in log.shown.iter_mut().zip(self.lags_until) {
             *shown = if lags_until > self.now { *shown } else { end };
         }
-        self.commits.push((cell, Position(end as u64)));
+        self.commits.push((cell, Position(end as u64), proposal.writer));
         if let Some((node, number)) = proposal.reply_to {
             self.answer(node, cell, number, LogAnswer::Append(AppendReply::Stored));
         }
