@@ -209,12 +209,12 @@ impl Plant {
     fn await_caught_up(&mut self, node: usize) {
         let process = self.nodes[node].process.as_mut().expect("it runs");
         process.line("event=cluster.joined").expect("it joins");
-        let engine = self.servers.node("plant").engine;
+        let reader = self.servers.node("plant");
         let begun = now();
         let mut wanted = None;
         loop {
             // The row of the process before is behind the end of the log by the frames of a second.
-            wanted = wanted.or_else(|| engine.bounds().ok().map(|bounds| bounds.last));
+            wanted = wanted.or_else(|| reader.engine.bounds().ok().map(|bounds| bounds.last));
             let status = self.ask(&["status"]);
             let row = status.lines().find(|line| line.starts_with(NODES[node])).unwrap_or_default();
             let position = row.split_whitespace().nth(3).and_then(|word| word.parse::<u64>().ok());
