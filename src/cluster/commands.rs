@@ -1,16 +1,19 @@
 //! What `homing cluster` does. The commands ask the engine alone, so they work from any machine that
 //! reaches it, whether a node runs or not.
 
+use super::base::{self, Base, BaseError};
 use super::drift;
 use super::engine::{Bounds, Engine, EngineError};
 use super::report::{ClusterReport, Seen};
-use super::row::{ALARM, CLUSTER, ClusterRow, NodeRow, SILENT, SeenRow, node_key, read_node};
+use super::row::{BASE, CLUSTER, ClusterRow, NodeRow, SILENT, SeenRow, alarm_key, node_key, read_node};
 use super::secret;
 use super::tail::Tail;
 use crate::clock;
 use crate::config::{Cluster, DurabilityLevel};
 use crate::store::StoreError;
 use crate::store::log::new_id;
+use crate::store::sqlite::base::{directory_of, mark_of};
+use crate::store::sqlite::directory::{database_in, refuse_following};
 use crate::store::sqlite::{Mark, Sqlite, SqliteOptions};
 use std::path::Path;
 
@@ -18,6 +21,9 @@ use std::path::Path;
 const READ: usize = 4 << 20;
 /// A standby may lag by this many frames and still take over at once.
 const MOST_LAG: u64 = 1_000;
+
+/// How a command opens a data directory.
+const OPTIONS: SqliteOptions = SqliteOptions { durability: DurabilityLevel::Commit, size_limit: None };
 
 /// What a command prints, and whether all is well.
 #[derive(Debug)]
@@ -40,37 +46,160 @@ pub enum CommandError {
     /// The data directory cannot be used.
     #[error("{0}")]
     Store(#[from] StoreError),
+    /// A file or a snapshot failed on the way.
+    #[error("{0}")]
+    Failed(String),
 }
 
-/// Makes the log of a new cluster, and what belongs to it.
+impl From<BaseError> for CommandError {
+    fn from(error: BaseError) -> CommandError {
+        match error {
+            BaseError::Engine(error) => error.into(),
+            BaseError::Store(error) => error.into(),
+            BaseError::Overtaken => CommandError::Refused(error.to_string()),
+            error @ (BaseError::Snapshot(_) | BaseError::File(..)) => CommandError::Failed(error.to_string()),
+        }
+    }
+}
+
+/// The sessions with which a cluster begins.
+#[derive(Clone, Copy, Debug)]
+pub enum InitialSessions<'p> {
+    /// None. The path is the data directory, which must not have any.
+    None(Option<&'p Path>),
+    /// Those of this data directory, of a broker by itself.
+    Of(&'p Path),
+}
+
+/// Makes the log of a new cluster, and what belongs to it. Nothing is a cluster before its row is
+/// written, so an attempt that was killed before can be repeated.
 ///
 /// # Errors
-/// There is one already, or the engine does not do it.
-pub fn init(engine: &dyn Engine, settings: &Cluster) -> Result<Report, CommandError> {
+/// There is one already, the engine does not do it, or the data directory does not fit.
+pub fn init(
+    engine: &dyn Engine,
+    settings: &Cluster,
+    sessions: InitialSessions<'_>,
+) -> Result<Report, CommandError> {
     match engine.row(CLUSTER) {
-        Ok(Some(_)) => {
-            return Err(CommandError::Refused(format!(
-                "the cluster {:?} is there already: `homing cluster status` shows it",
-                settings.name
-            )));
-        }
+        Ok(Some(row)) => return finish_init(engine, settings, ClusterRow::read(&row.value)),
         Ok(None) | Err(EngineError::Missing(_)) => {}
         Err(error) => return Err(error.into()),
     }
-    engine.init(settings.log_size.bytes())?;
-    let row = ClusterRow { name: settings.name.clone(), log: new_id(), cells: 1 };
-    let bytes = serde_json::to_vec(&row).map_err(|error| CommandError::Refused(error.to_string()))?;
-    if engine.swap_row(CLUSTER, 0, bytes.into())?.is_none() {
-        return Err(CommandError::Refused("another `homing cluster init` came first".into()));
-    }
+    let cluster = ClusterRow {
+        name: settings.name.clone(),
+        log: new_id(),
+        cells: 1,
+        begins: None,
+        previous: Vec::new(),
+    };
+    let begins = match sessions {
+        InitialSessions::None(data) => {
+            begin_empty(engine, settings, &cluster, data)?;
+            String::new()
+        }
+        InitialSessions::Of(data) => {
+            begin_with(engine, settings, cluster, data)?;
+            format!(", and begins with the sessions and messages of {}", data.display())
+        }
+    };
     // Without it, the first node makes it.
     let _ = secret::of_cluster(engine);
-    let nodes = settings.nodes.join(", ");
-    let text = format!(
-        "the cluster {:?} is made, with a log of {}: start the nodes {nodes}",
-        settings.name, settings.log_size
-    );
+    let Cluster { name, log_size, nodes, .. } = settings;
+    let nodes = nodes.join(", ");
+    let text =
+        format!("the cluster {name:?} is made, with a log of {log_size}{begins}: start the nodes {nodes}");
     Ok(Report { text, is_good: true })
+}
+
+/// Makes a cluster without sessions. `data` is the data directory of this machine.
+fn begin_empty(
+    engine: &dyn Engine,
+    settings: &Cluster,
+    cluster: &ClusterRow,
+    data: Option<&Path>,
+) -> Result<(), CommandError> {
+    if let Some(data) = data.filter(|data| has_own_sessions(data)) {
+        return Err(CommandError::Refused(format!(
+            "{} has the store of a broker by itself: `homing cluster init --from-store` makes the cluster begin \
+             with it; for one without sessions, name an empty store.path",
+            data.display()
+        )));
+    }
+    make_log(engine, settings)?;
+    let made = engine.swap_row(CLUSTER, 0, cluster.bytes())?;
+    made.map(drop).ok_or(BaseError::Overtaken.into())
+}
+
+/// Makes the log. An attempt that was killed with a base on its way had made it.
+fn make_log(engine: &dyn Engine, settings: &Cluster) -> Result<(), EngineError> {
+    match engine.row(BASE) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) | Err(EngineError::Missing(_)) => engine.init(settings.log_size.bytes()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Refuses to make a cluster that is there. Does what a command has left to do that was killed.
+fn finish_init(
+    engine: &dyn Engine,
+    settings: &Cluster,
+    cluster: Option<ClusterRow>,
+) -> Result<Report, CommandError> {
+    base::finish(engine)?;
+    let Cluster { name, nodes, .. } = settings;
+    if cluster.is_some_and(|cluster| cluster.begins.is_some()) {
+        let text = format!(
+            "the cluster {name:?} was made by a command that did not end, and is whole now: start the nodes {}",
+            nodes.join(", ")
+        );
+        return Ok(Report { text, is_good: true });
+    }
+    Err(CommandError::Refused(format!(
+        "the cluster {name:?} is there already: `homing cluster status` shows it"
+    )))
+}
+
+/// Makes a cluster of the store of a broker by itself. The broker must not run.
+fn begin_with(
+    engine: &dyn Engine,
+    settings: &Cluster,
+    mut cluster: ClusterRow,
+    data: &Path,
+) -> Result<(), CommandError> {
+    refuse_following(data)?;
+    if !database_in(data).exists() {
+        return Err(CommandError::Refused(format!(
+            "{}: there is no store: name it by store.path",
+            data.display()
+        )));
+    }
+    // Locked to the end: what a broker takes in from now on would not be in the cluster.
+    let mut database = Sqlite::open(data, OPTIONS)?;
+    if database.cluster_directory()? != 0 {
+        return Err(CommandError::Refused(format!(
+            "{} is of a cluster already: `homing cluster leave` makes it that of a broker by itself",
+            data.display()
+        )));
+    }
+    let base = Base::of_broker(data)?;
+    let own_log = database.applied()?.0.id.unwrap_or_else(new_id);
+    cluster.previous.push(own_log);
+    make_log(engine, settings)?;
+    base.put(engine, 0, cluster)?;
+    // From here on it is a directory of the cluster, whose next start fetches the base.
+    database.set_log_id(own_log)?;
+    database.join_cluster(new_id())?;
+    Ok(base::finish(engine)?)
+}
+
+/// Returns true if a data directory has a store of a broker by itself.
+fn has_own_sessions(data: &Path) -> bool {
+    let database = database_in(data);
+    let is_of_none = || directory_of(&database).is_ok_and(|directory| directory == 0);
+    database.metadata().is_ok_and(|file| file.len() > 0)
+        && is_of_none()
+        && mark_of(&database).is_ok_and(|(_, mark)| !mark.is_new())
 }
 
 /// Describes the cluster: who serves, how far each node is, and how full the log is.
@@ -80,9 +209,8 @@ pub fn init(engine: &dyn Engine, settings: &Cluster) -> Result<Report, CommandEr
 pub fn status(engine: &dyn Engine, settings: &Cluster) -> Result<Report, CommandError> {
     let rows = engine.rows()?;
     let find = |key: &str| rows.iter().find(|(found, _)| found == key).map(|(_, row)| &row.value);
-    if find(CLUSTER).is_none() {
-        return Err(EngineError::Missing(format!("the cluster {:?}", settings.name)).into());
-    }
+    let cluster = find(CLUSTER).ok_or_else(|| missing(settings))?;
+    let cluster = ClusterRow::read(cluster).ok_or_else(unreadable)?;
     let (now, newest) = (clock::now(), clock::unix_millis());
     let seen: Vec<SeenRow> = rows
         .iter()
@@ -104,14 +232,22 @@ pub fn status(engine: &dyn Engine, settings: &Cluster) -> Result<Report, Command
             node: &settings.node,
             nodes: &settings.nodes,
             owner,
-            alarm: find(ALARM).map(|value| String::from_utf8_lossy(value).into_owned()),
+            alarm: find(&alarm_key(cluster.log)).map(|value| String::from_utf8_lossy(value).into_owned()),
             rows: &seen,
             bounds: engine.bounds().ok(),
             drift: &drift::among(&seen, &settings.nodes, reference),
         },
         now,
     );
-    Ok(Report { text: report.to_string(), is_good: report.is_good(settings.lease) })
+    let mut text = report.to_string();
+    if cluster.begins.is_some() {
+        text += "\n\nBEGINS   a command did not end: the first node that starts ends it";
+    }
+    let trouble = seen.iter().find(|seen| Some(&*seen.row.node) == owner && !seen.row.trouble.is_empty());
+    if let Some(seen) = trouble {
+        text += &format!("\n\nNOT STORED: {}", seen.row.trouble);
+    }
+    Ok(Report { text, is_good: report.is_good(settings.lease) })
 }
 
 /// Checks the settings of the engine, and the chain of all frames that it has.
@@ -119,10 +255,7 @@ pub fn status(engine: &dyn Engine, settings: &Cluster) -> Result<Report, Command
 /// # Errors
 /// The engine does not answer, or has no cluster.
 pub fn verify(engine: &dyn Engine, settings: &Cluster) -> Result<Report, CommandError> {
-    let row = engine.row(CLUSTER)?;
-    let row = row.ok_or_else(|| EngineError::Missing(format!("the cluster {:?}", settings.name)))?;
-    let cluster: ClusterRow = serde_json::from_slice(&row.value)
-        .map_err(|error| CommandError::Refused(format!("the row of the cluster: {error}")))?;
+    let cluster = row_of_cluster(engine, settings)?.1;
     let check = engine.check()?;
     let mut lines: Vec<String> = check.problems.iter().map(|problem| format!("PROBLEM  {problem}")).collect();
     lines.extend(check.warnings.iter().map(|warning| format!("warning  {warning}")));
@@ -192,10 +325,13 @@ pub fn drain(
 /// # Errors
 /// The directory cannot be used, or is of no cluster.
 pub fn leave(data: &Path) -> Result<Report, CommandError> {
-    let options = SqliteOptions { durability: DurabilityLevel::Commit, size_limit: None };
-    let mut database = Sqlite::open(data, options)?;
+    let of_none = || CommandError::Refused(format!("{} is of no cluster", data.display()));
+    if !database_in(data).exists() {
+        return Err(of_none());
+    }
+    let mut database = Sqlite::open(data, OPTIONS)?;
     if database.cluster_directory()? == 0 {
-        return Err(CommandError::Refused(format!("{} is of no cluster", data.display())));
+        return Err(of_none());
     }
     let Mark { position, .. } = database.applied()?.1;
     database.leave_cluster()?;
@@ -206,11 +342,28 @@ pub fn leave(data: &Path) -> Result<Report, CommandError> {
     Ok(Report { text, is_good: true })
 }
 
+/// Returns the row of the cluster, with its revision.
+pub(super) fn row_of_cluster(
+    engine: &dyn Engine,
+    settings: &Cluster,
+) -> Result<(u64, ClusterRow), CommandError> {
+    let row = engine.row(CLUSTER)?.ok_or_else(|| missing(settings))?;
+    Ok((row.revision, ClusterRow::read(&row.value).ok_or_else(unreadable)?))
+}
+
+fn missing(settings: &Cluster) -> EngineError {
+    EngineError::Missing(format!("the cluster {:?}", settings.name))
+}
+
+fn unreadable() -> CommandError {
+    CommandError::Refused("the row of the cluster cannot be read: a newer program may have written it".into())
+}
+
 /// Returns the age of a row in milliseconds, by the wall clocks of both machines.
-fn age_of(row: &NodeRow) -> u64 {
+pub(super) fn age_of(row: &NodeRow) -> u64 {
     clock::unix_millis().saturating_sub(row.unix_ms)
 }
 
-fn is_silent(row: &NodeRow) -> bool {
+pub(super) fn is_silent(row: &NodeRow) -> bool {
     u128::from(age_of(row)) > SILENT.as_millis()
 }

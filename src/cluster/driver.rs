@@ -5,14 +5,14 @@
 use super::append_times::AppendTimes;
 use super::driver_core::{CoreStart, DriverAction, DriverCore};
 use super::engine::{Bounds, Engine, EngineError};
-use super::messages::{Cell, DriverDoor, DriverInput, IsAlive, NodeEvent, NodeFacts};
+use super::messages::{Cell, DriverDoor, DriverInput, End, IsAlive, NodeEvent, NodeFacts};
 use super::owner_log::{OwnerLog, OwnerState};
 use super::row::WakeRows;
 use super::workers::{AppendJob, Workers};
 use crate::broker::owner_door::OwnerDoor;
 use crate::clock;
 use crate::log::stderr;
-use crate::persistence::ownership::{AppendReply, OwnershipInput, Progress, Role};
+use crate::persistence::ownership::{AppendReply, EXIT_LOST, EXIT_REFUSED, OwnershipInput, Progress, Role};
 use crate::store::database::Database;
 use crate::store::sqlite::{Mark, Sqlite};
 use crate::store::{Moment, StoreError};
@@ -67,6 +67,7 @@ pub(super) fn start(start: DriverStart) -> Result<DriverDoor, StoreError> {
         wake_rows,
         stuck_said: Instant::ZERO,
         no_reply: String::new(),
+        last_group: 0,
         role: Role::Following,
         has_ended: false,
     };
@@ -93,6 +94,8 @@ struct Driver {
     stuck_said: Instant,
     /// Why the last append had no answer.
     no_reply: String,
+    /// The position of the last group of this node.
+    last_group: u64,
     /// The role that was reported last.
     role: Role,
     has_ended: bool,
@@ -138,10 +141,22 @@ impl Driver {
                 self.no_reply = why;
                 self.core.replied(id, AppendReply::TimedOut, now);
             }
+            DriverInput::Refused(id, why) => {
+                self.refused(why);
+                // It is sent again, as one without an answer: somebody may mend it.
+                self.core.replied(id, AppendReply::TimedOut, now);
+            }
             DriverInput::Frame(id, position, found) => self.core.found(id, position, found, now),
             DriverInput::Ends(ends) => self.take_ends(ends, now),
             DriverInput::Frames(frames) => self.core.frames(frames, now),
             DriverInput::Rows(rows) => self.core.rows_seen(rows.reported, rows.alarm.as_deref(), now),
+            DriverInput::Replaced => {
+                warn!(
+                    event = "cluster.replaced",
+                    "the cluster has a new log: the next start of this node follows it"
+                );
+                self.exit(EXIT_LOST);
+            }
             DriverInput::Group(next) => self.core.group_is_ready(next, now),
             DriverInput::TimeRuns(time) => self.core.time_runs(time),
             DriverInput::Recovered(door, is_alive) => {
@@ -190,7 +205,10 @@ impl Driver {
             DriverAction::LetIn => self.emit(NodeEvent::LetIn),
             DriverAction::Isolate => self.isolate(),
             DriverAction::Flush => self.emit(NodeEvent::Flush),
-            DriverAction::GroupStored(mark) => drop(self.stored.send(mark)),
+            DriverAction::GroupStored(mark) => {
+                self.last_group = mark.position;
+                let _ = self.stored.send(mark);
+            }
             DriverAction::Alarmed(why) => self.alarmed(why),
             DriverAction::Exit(code) => self.exit(code),
             DriverAction::Failed(error) => fail(&error),
@@ -236,12 +254,21 @@ impl Driver {
     fn exit(&mut self, code: u8) {
         self.has_ended = true;
         if code == 0 {
-            return self.emit(NodeEvent::Left);
+            let mark = self.core.finish();
+            return self.emit(NodeEvent::Left(End { mark, groups: self.last_group }));
         }
-        error!(
-            event = "cluster.exit",
-            code, "this node does not own the cell any more, and ends without a word to anybody"
-        );
+        match code {
+            EXIT_REFUSED => error!(
+                event = "cluster.exit",
+                code,
+                "the log in NATS is that of another cluster, or a newer program wrote it: see cluster.name and cluster.nats"
+            ),
+            _ => error!(
+                event = "cluster.exit",
+                code,
+                "this node is no part of what the cluster does now: it ends, and its next start stands by"
+            ),
+        }
         stderr::flush();
         std::process::exit(code.into());
     }
@@ -251,8 +278,26 @@ impl Driver {
         let _ = self.events.send(event);
     }
 
+    /// Reports that the engine refuses a frame, which is no want of room and no hang.
+    fn refused(&mut self, why: String) {
+        let now = clock::now();
+        if self.no_reply != why || now.since(self.stuck_said) >= STUCK {
+            self.stuck_said = now;
+            error!(
+                event = "cluster.refused",
+                why,
+                "NATS refuses the frames of this node: nothing is stored until a person has mended it there"
+            );
+        }
+        self.no_reply = why;
+    }
+
     fn report_stuck(&mut self, now: Instant) {
-        let Some(since) = self.core.machine().undecided_since() else { return };
+        let since = self.core.machine().undecided_since();
+        let is_late = since.is_some_and(|since| now.since(since) > self.core.timing().append_timeout);
+        let trouble = if is_late { self.no_reply.clone() } else { String::new() };
+        self.facts(|facts| facts.trouble = trouble);
+        let Some(since) = since else { return };
         let for_ms = millis(now.since(since));
         if now.since(since) >= STUCK && now.since(self.stuck_said) >= STUCK {
             self.stuck_said = now;

@@ -11,6 +11,7 @@ use crate::persistence::ownership::{
     Timing,
 };
 use crate::store::database::Database;
+use crate::store::frame::FrameError;
 use crate::store::frame::cluster::FrameKind;
 use crate::store::replicated::NextGroup;
 use crate::store::sqlite::{Mark, Sqlite};
@@ -178,6 +179,18 @@ impl<D: Database> DriverCore<D> {
         self.tail.mark()
     }
 
+    /// Returns the durations of the cluster.
+    pub fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    /// Writes what a standby has taken in, and returns the mark of the last frame. What cannot be
+    /// written is also in the log, so a failure costs a later start some time.
+    pub fn finish(&mut self) -> Mark {
+        let _ = self.follower.take().map(Follower::finish);
+        self.tail.mark()
+    }
+
     /// Returns the end of the lease by which promises may leave; [`Instant::ZERO`] without one.
     pub fn lease_until(&self) -> Instant {
         self.lease_until
@@ -338,6 +351,10 @@ impl<D: Database> DriverCore<D> {
                     self.alarmed(&format!("frame {position}: {broken}"));
                 }
                 self.tell(OwnershipInput::Broken(broken));
+            }
+            Unfit::Unreadable(FrameError::Digest | FrameError::Incomplete) => {
+                self.alarmed(&format!("frame {position}: {unfit}"));
+                self.tell(OwnershipInput::AlarmRead);
             }
             Unfit::Unreadable(_) => self.actions.push(DriverAction::Exit(EXIT_REFUSED)),
         }

@@ -63,6 +63,14 @@ pub trait Engine: Send + Sync {
     /// timeout the frames may be gone or not.
     fn purge(&self, up_to: u64) -> Result<(), EngineError>;
 
+    /// Removes all frames, and makes the log end at `position`: the next frame is behind it. Does
+    /// nothing to a log that ends there or later, but for the frames up to there. A snapshot must have
+    /// what is removed. It takes 11 s at most.
+    ///
+    /// # Errors
+    /// As for [`Self::bounds`]. After a timeout it may be done or not.
+    fn begin_behind(&self, position: u64) -> Result<(), EngineError>;
+
     /// Tells the other nodes that the log has reached this position. It is a hint that may be
     /// lost, and costs less than 0.1 s.
     fn announce(&self, position: u64);
@@ -140,8 +148,8 @@ pub trait Engine: Send + Sync {
     /// It takes 33 s at most.
     ///
     /// # Errors
-    /// [`EngineError::Refused`] if they are there already. An attempt that was broken off before
-    /// anything was written can be repeated.
+    /// [`EngineError::Refused`] if they are there already and something was written. An attempt that
+    /// was broken off before can be repeated.
     fn init(&self, log_bytes: u64) -> Result<(), EngineError>;
 }
 

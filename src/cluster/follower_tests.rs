@@ -18,21 +18,21 @@ use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
 
-const LOG: u64 = 77;
+pub(super) const LOG: u64 = 77;
 
-fn open(data: &Path) -> Sqlite {
+pub(super) fn open(data: &Path) -> Sqlite {
     let options = SqliteOptions { durability: DurabilityLevel::Os, size_limit: None };
     Sqlite::open(data, options).expect("a database")
 }
 
 /// A node that follows.
-struct Node {
-    follower: Follower,
+pub(super) struct Node {
+    pub(super) follower: Follower,
     tail: Tail,
 }
 
 impl Node {
-    fn start(data: &Path) -> Node {
+    pub(super) fn start(data: &Path) -> Node {
         let follower = Follower::new(open(data)).expect("a follower");
         let tail = Tail::new(LOG, 0, follower.mark());
         Node { follower, tail }
@@ -43,7 +43,7 @@ impl Node {
     }
 
     /// Takes the frames behind the end that it has.
-    fn follow(&mut self, frames: &[Made], arrival: Arrival) -> Result<(), Unfit> {
+    pub(super) fn follow(&mut self, frames: &[Made], arrival: Arrival) -> Result<(), Unfit> {
         let from = self.tail.mark().position as usize;
         for (index, made) in frames.iter().enumerate().skip(from) {
             let next = self.read(index as u64 + 1, &made.bytes)?;
@@ -80,13 +80,13 @@ fn next(number: u64) -> NextGroup {
 }
 
 /// A log as its owner writes it.
-struct Owner {
+pub(super) struct Owner {
     tail: Tail,
-    frames: Vec<Made>,
+    pub(super) frames: Vec<Made>,
 }
 
 impl Owner {
-    fn new() -> Owner {
+    pub(super) fn new() -> Owner {
         let mut owner = Owner { tail: Tail::new(LOG, 0, Mark::default()), frames: Vec::new() };
         owner.sign(claim(1));
         owner
@@ -101,7 +101,7 @@ impl Owner {
         self.add(self.tail.make_sign(kind, at(1_700_000_000_000)));
     }
 
-    fn group(&mut self, number: u64, piece: usize) {
+    pub(super) fn group(&mut self, number: u64, piece: usize) {
         let next = next(number);
         for part in 0..next.body.pieces(piece) {
             self.add(self.tail.make_piece(&next, part, piece));
@@ -109,7 +109,7 @@ impl Owner {
     }
 }
 
-fn directories<const N: usize>() -> [TempDir; N] {
+pub(super) fn directories<const N: usize>() -> [TempDir; N] {
     [(); N].map(|()| tempfile::tempdir().expect("a directory"))
 }
 

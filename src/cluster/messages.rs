@@ -17,6 +17,8 @@ pub(super) enum DriverInput {
     Reply(AppendId, AppendReply),
     /// No answer came to an append, for this reason.
     NoReply(AppendId, String),
+    /// The engine refused an append for this reason, which only a person can mend.
+    Refused(AppendId, String),
     /// What the log holds at the position of an append.
     Frame(AppendId, Position, Result<Vec<(u64, Bytes)>, EngineError>),
     /// The ends of the log.
@@ -25,6 +27,8 @@ pub(super) enum DriverInput {
     Frames(Vec<(u64, Bytes)>),
     /// What the rows of all nodes say.
     Rows(RowsSeen),
+    /// The log that the node follows is none of the cluster any more.
+    Replaced,
     /// The next group of the owner's store.
     Group(NextGroup),
     /// The time of frames that the driver itself makes.
@@ -53,7 +57,17 @@ pub enum NodeEvent {
     /// The cluster is alarmed, for this reason. Serve nobody, and stay.
     Alarmed(String),
     /// The node has left, and the process ends in order.
-    Left,
+    Left(End),
+}
+
+/// The last frame that a node has, at its end.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    /// Its mark.
+    pub mark: Mark,
+    /// The position of the last group: what comes behind it changes no table. 0 if the node never
+    /// served.
+    pub groups: u64,
 }
 
 /// A cell whose owner this node is now.
@@ -86,6 +100,8 @@ pub struct NodeFacts {
     pub bounds: Option<Bounds>,
     /// The time of the append that is not decided; [`Instant::NEVER`] without one.
     pub undecided_since: Instant,
+    /// Why nothing is stored; empty if frames are.
+    pub trouble: String,
     /// Why the cluster is alarmed; empty if it is not.
     pub alarm: String,
 }

@@ -11,7 +11,9 @@
 //! | `messages` | what the driver, its workers, the broker and the rows tell each other |
 //! | `workers` | the threads that wait for the engine |
 //! | `owner_log` | the log of a cell as the store of its owner sees it |
+//! | `base` | a database that takes the place of the log before it |
 //! | `commands` | what `homing cluster` does |
+//! | `reseed` | the way out of an alarm |
 //! | `row` | what each node tells the others about itself |
 //! | `view` | the cluster as a node sees it |
 //! | `drift` | the settings and files in which nodes differ |
@@ -23,6 +25,7 @@
 //! | `node` | the life of a node, from its start to its end |
 
 mod append_times;
+mod base;
 pub mod commands;
 pub mod drift;
 mod driver;
@@ -48,6 +51,9 @@ pub mod nats;
 pub mod node;
 mod owner_log;
 pub mod report;
+pub mod reseed;
+#[cfg(test)]
+mod reseed_tests;
 pub mod row;
 mod secret;
 mod snapshots;

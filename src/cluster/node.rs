@@ -1,12 +1,13 @@
 //! The life of a node: it joins the cluster with its data directory, stands by, and serves when the
 //! cell is its own.
 
+use super::base;
 use super::drift;
 use super::driver::{self, DriverStart};
 use super::driver_core::CoreStart;
-use super::engine::{Engine, EngineError};
-use super::messages::{DriverDoor, DriverInput, IsAlive, NodeEvent, NodeFacts};
-use super::row::{self, CLUSTER, ClusterRow, ClusterView, node_key, read_node};
+use super::engine::{Engine, EngineError, Row};
+use super::messages::{DriverDoor, DriverInput, End, IsAlive, NodeEvent, NodeFacts};
+use super::row::{self, CLUSTER, ClusterRow, ClusterView, RowsStart, node_key, read_node};
 use super::secret;
 use super::snapshots::{self, SnapshotFailure};
 use crate::broker::owner_door::OwnerDoor;
@@ -14,8 +15,9 @@ use crate::clock;
 use crate::config::{Cluster, ClusterAcks, DurabilityLevel, IsolationAction};
 use crate::persistence::ownership::{CellNode, EXIT_REFUSED, Position, Role, Start};
 use crate::store::StoreError;
-use crate::store::database::Database;
 use crate::store::frame::Digest;
+use crate::store::sqlite::base::{mark_of, move_mark};
+use crate::store::sqlite::directory::database_in;
 use crate::store::sqlite::{Sqlite, SqliteOptions};
 use crate::time::Instant;
 use std::path::Path;
@@ -76,13 +78,11 @@ impl Node {
     /// # Errors
     /// The settings, the engine or the directory are not as they have to be.
     pub fn join(settings: &Cluster, engine: Arc<dyn Engine>, data: &Path) -> Result<Node, JoinError> {
-        let cluster = wait_for_cluster(&*engine, settings)?;
-        check_engine(&*engine)?;
         let timing = settings.timing().map_err(|error| JoinError::Refused(format!("cluster.{error}")))?;
         let Some(place) = settings.place() else {
             return refused(format!("cluster.node {:?} is not in cluster.nodes", settings.node));
         };
-        wait_for_snapshot(&*engine, data, &cluster)?;
+        let cluster = wait_until_whole(&*engine, settings, data)?;
         let options = SqliteOptions { durability: DurabilityLevel::Os, size_limit: None };
         let mut database = Sqlite::open(data, options)?;
         let directory = take_directory(&mut database, &cluster, data)?;
@@ -105,6 +105,7 @@ impl Node {
             lease_until: Instant::ZERO,
             bounds: None,
             undecided_since: Instant::NEVER,
+            trouble: String::new(),
             alarm: String::new(),
         }));
         let (events, received) = unbounded_channel();
@@ -129,7 +130,16 @@ impl Node {
             wake_rows,
             append_times: Arc::clone(&view.appends),
         })?;
-        let rows = row::start(Arc::clone(&engine), Arc::clone(&view), directory, driver.clone(), wakes);
+        // First of all, so that a node with an alarm never claims.
+        driver.tell(DriverInput::Rows(view.take(wait_for_rows(&*engine), cluster.log)));
+        let rows = row::start(RowsStart {
+            engine: Arc::clone(&engine),
+            view: Arc::clone(&view),
+            directory,
+            log: cluster.log,
+            driver: driver.clone(),
+            wakes,
+        });
         let drift = rows.and_then(|()| drift::start(Arc::clone(&view), of_config));
         let snapshots = drift.and_then(|()| snapshots::start(engine, Arc::clone(&view), data.to_owned()));
         snapshots.map_err(|error| StoreError::Failed(format!("a thread for the cluster: {error}")))?;
@@ -166,6 +176,17 @@ impl NodeDoor {
     }
 }
 
+/// Writes the end of a node into the database that its broker has closed: the frames behind the last
+/// group change nothing.
+///
+/// # Errors
+/// The file cannot be read or written.
+pub fn write_end(data: &Path, end: &End) -> Result<(), StoreError> {
+    let database = database_in(data);
+    let has = mark_of(&database)?.1.position;
+    if has < end.mark.position && has >= end.groups { move_mark(&database, &end.mark) } else { Ok(()) }
+}
+
 /// Waits until the engine says what cluster it has.
 fn wait_for_cluster(engine: &dyn Engine, settings: &Cluster) -> Result<ClusterRow, JoinError> {
     let mut say_at = clock::now();
@@ -194,7 +215,7 @@ fn wait_for_cluster(engine: &dyn Engine, settings: &Cluster) -> Result<ClusterRo
 }
 
 fn check_cluster(value: &[u8], settings: &Cluster) -> Result<ClusterRow, JoinError> {
-    let Ok(cluster) = serde_json::from_slice::<ClusterRow>(value) else {
+    let Some(cluster) = ClusterRow::read(value) else {
         return refused(
             "the row of the cluster in the engine cannot be read: a newer program may have written it",
         );
@@ -219,6 +240,9 @@ fn check_engine(engine: &dyn Engine) -> Result<(), JoinError> {
             Err(EngineError::Missing(_)) => {
                 return refused("the engine has no log: run `homing cluster init`");
             }
+            Err(error @ EngineError::Refused(_)) => {
+                return refused(format!("the engine refuses this node: {error}"));
+            }
             Err(error) => {
                 warn!(event = "cluster.engine_away", %error, "the settings of the engine cannot be checked yet");
                 std::thread::sleep(ASK_AGAIN);
@@ -234,18 +258,47 @@ fn check_engine(engine: &dyn Engine) -> Result<(), JoinError> {
     }
 }
 
-/// Puts a snapshot in place of a database that is behind the log's beginning.
-fn wait_for_snapshot(engine: &dyn Engine, data: &Path, cluster: &ClusterRow) -> Result<(), JoinError> {
+/// Waits until the engine has the cluster, and this node a database that the log continues.
+fn wait_until_whole(engine: &dyn Engine, settings: &Cluster, data: &Path) -> Result<ClusterRow, JoinError> {
+    let mut lacks_since = Instant::NEVER;
     loop {
-        match snapshots::catch_up(engine, data, cluster.log, crate::store::log::new_id()) {
-            Ok(()) => return Ok(()),
+        let cluster = wait_for_cluster(engine, settings)?;
+        check_engine(engine)?;
+        let begun = base::finish(engine).map_err(SnapshotFailure::from);
+        let fetched =
+            begun.and_then(|()| snapshots::catch_up(engine, data, &cluster, crate::store::log::new_id()));
+        let error = match fetched {
+            Ok(()) => return Ok(cluster),
             Err(SnapshotFailure::Store(error)) => return Err(error.into()),
             Err(SnapshotFailure::File(error)) => {
                 return Err(StoreError::Failed(format!("{}: {error}", data.display())).into());
             }
+            Err(error) => error,
+        };
+        lacks_since = match &error {
+            SnapshotFailure::Gap { first, position } => {
+                let since = lacks_since.min(clock::now());
+                if clock::now().since(since) >= row::LACKS {
+                    // The others have to know that no node can take their place. Tried again below.
+                    let _ = row::raise(engine, cluster.log, row::purged_text(*first, *position));
+                }
+                since
+            }
+            _ => Instant::NEVER,
+        };
+        warn!(event = "cluster.not_fetched", %error, "this node cannot follow yet; see `homing cluster status`");
+        std::thread::sleep(SAY_AGAIN);
+    }
+}
+
+/// Reads all rows, however long it takes.
+fn wait_for_rows(engine: &dyn Engine) -> Vec<(String, Row)> {
+    loop {
+        match engine.rows() {
+            Ok(rows) => return rows,
             Err(error) => {
-                warn!(event = "cluster.not_fetched", %error, "this node cannot follow yet");
-                std::thread::sleep(SAY_AGAIN);
+                tracing::debug!(event = "cluster.no_rows", %error, "the rows of the nodes cannot be read yet");
+                std::thread::sleep(ASK_AGAIN);
             }
         }
     }
@@ -257,19 +310,15 @@ fn take_directory(database: &mut Sqlite, cluster: &ClusterRow, data: &Path) -> R
     let directory = database.cluster_directory()?;
     let data = data.display();
     match (directory, applied.id) {
-        // A database that has run has a heartbeat. After `homing cluster leave` it has no position.
-        (0, log)
-            if mark.position == 0
-                && database.heartbeat()?.is_none()
-                && log.is_none_or(|log| log == cluster.log) =>
-        {
+        (0, log) if mark.is_new() && log.is_none_or(|log| log == cluster.log) => {
             let id = crate::store::log::new_id();
             database.set_log_id(cluster.log)?;
             database.join_cluster(id)?;
             Ok(id)
         }
         (0, _) => refused(format!(
-            "{data} has the store of a broker by itself: name an empty store.path: a cluster begins with no sessions"
+            "{data} has the store of a broker by itself: name an empty store.path; `homing cluster init \
+             --from-store` makes a new cluster of such a store"
         )),
         (_, Some(log)) if log != cluster.log => refused(format!(
             "{data} is of another cluster, or of one before `init`: name an empty store.path"

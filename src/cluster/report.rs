@@ -264,7 +264,10 @@ impl fmt::Display for ClusterReport {
             None => writeln!(f, "log      the engine does not say where it ends")?,
         }
         if let Some(alarm) = &self.alarm {
-            writeln!(f, "ALARM    {alarm}: nobody serves until a person has decided; see docs/cluster.md")?;
+            writeln!(
+                f,
+                "ALARM    {alarm}: nobody serves until a person has decided; see docs/cluster.md, and `homing cluster reseed`"
+            )?;
         }
         let reference = self.owner.as_deref().or(self.node.as_deref()).unwrap_or("the others");
         for node in self.nodes.iter().filter(|node| node.drifts()) {

@@ -1,13 +1,13 @@
 //! What each node tells the others about itself: a row of the engine, written each few seconds.
 
 use super::drift::{self, SharedDigests};
-use super::engine::{Engine, Row};
+use super::engine::{Engine, EngineError, Row};
 use super::messages::{DriverDoor, DriverInput, RowsSeen};
 pub use super::view::{ClusterView, SeenRow};
 use super::view::{SeenRows, lock};
 use crate::clock;
 use crate::persistence::ownership::Role;
-use crate::time::millis;
+use crate::time::{Instant, millis};
 use bytes::Bytes;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,9 @@ use tracing::info;
 
 /// The time between two writes.
 const EVERY: Duration = Duration::from_secs(2);
+/// The time for which the log must lack frames that no snapshot has. A server that has just been cut
+/// off shows older rows for 20 s.
+pub(super) const LACKS: Duration = Duration::from_secs(30);
 /// A row that was not written for this time is that of a node that is silent.
 pub const SILENT: Duration = Duration::from_secs(15);
 
@@ -28,12 +31,20 @@ pub const LEFT: &str = "left";
 
 /// The key of the row that describes the cluster.
 pub const CLUSTER: &str = "cluster";
-/// The key of the alarm.
-pub const ALARM: &str = "alarm";
 /// The key of the row that names the snapshots.
 pub(super) const SNAPSHOT: &str = "snapshot";
+/// The key of the row with the last position that was reserved for a base.
+pub(super) const BASE: &str = "base";
 /// The beginning of the keys of nodes.
-const NODE: &str = "node.";
+pub(super) const NODE: &str = "node.";
+
+/// The beginning of the keys of alarms.
+pub(super) const ALARM: &str = "alarm.";
+
+/// Returns the key of the alarm about a log. The next log of the cluster has none.
+pub fn alarm_key(log: u64) -> String {
+    format!("{ALARM}{log:016x}")
+}
 
 /// Returns the key of the row that asks a node to leave.
 pub(super) fn drain_key(node: &str) -> String {
@@ -54,6 +65,45 @@ pub struct ClusterRow {
     pub log: u64,
     /// The number of cells.
     pub cells: u16,
+    /// The position at which the log has yet to begin, behind a snapshot; `None` if it has.
+    #[serde(default)]
+    pub begins: Option<u64>,
+    /// The logs of which this one has taken the place. A node sets a database of one of them aside.
+    #[serde(default)]
+    pub previous: Vec<u64>,
+}
+
+impl ClusterRow {
+    /// Reads the row; `None` if a newer program wrote it.
+    pub fn read(value: &[u8]) -> Option<ClusterRow> {
+        serde_json::from_slice(value).ok()
+    }
+
+    /// Returns the row as it is written.
+    pub(super) fn bytes(&self) -> Bytes {
+        serde_json::to_vec(self).unwrap_or_default().into()
+    }
+}
+
+/// The row that names the snapshots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Pointer {
+    /// The position of the newest snapshot; 0 without one.
+    pub position: u64,
+    /// The position of the one before it; 0 without one.
+    pub before: u64,
+}
+
+impl Pointer {
+    /// Reads the row.
+    pub(super) fn read(value: &[u8]) -> Pointer {
+        serde_json::from_slice(value).unwrap_or_default()
+    }
+
+    /// Returns the row as it is written.
+    pub(super) fn bytes(self) -> Bytes {
+        serde_json::to_vec(&self).unwrap_or_default().into()
+    }
 }
 
 /// The row of a node. Unknown fields of a newer program are left out.
@@ -78,6 +128,8 @@ pub struct NodeRow {
     pub lease_ms: u64,
     /// Milliseconds for which an append has no outcome; 0 without one.
     pub undecided_ms: u64,
+    /// Why nothing is stored; empty if frames are.
+    pub trouble: String,
     /// The version of the program.
     pub version: String,
     /// Milliseconds since 1970 by its wall clock.
@@ -111,24 +163,37 @@ impl NodeRow {
 /// Makes the next write of the row come at once.
 pub(super) type WakeRows = Sender<()>;
 
+/// What the thread of the rows needs.
+pub(super) struct RowsStart {
+    pub engine: Arc<dyn Engine>,
+    pub view: Arc<ClusterView>,
+    pub directory: u64,
+    /// The log that this node follows.
+    pub log: u64,
+    pub driver: DriverDoor,
+    pub wakes: Receiver<()>,
+}
+
+/// The thread `homing-rows`.
+struct Rows {
+    start: RowsStart,
+    has_written_alarm: bool,
+    /// The time since which the log lacks frames that no snapshot has.
+    lacks_since: Instant,
+}
+
 /// Starts the thread `homing-rows`.
 ///
 /// # Errors
 /// The system refuses a thread.
-pub(super) fn start(
-    engine: Arc<dyn Engine>,
-    view: Arc<ClusterView>,
-    directory: u64,
-    driver: DriverDoor,
-    wakes: Receiver<()>,
-) -> io::Result<()> {
-    let mut rows = Rows { engine, view, directory, driver, has_written_alarm: false };
+pub(super) fn start(start: RowsStart) -> io::Result<()> {
+    let mut rows = Rows { start, has_written_alarm: false, lacks_since: Instant::NEVER };
     let run = move || {
         loop {
             rows.write();
-            rows.read();
+            rows.look();
             // The driver wakes it, and lives as long as the process.
-            if let Err(RecvTimeoutError::Disconnected) = wakes.recv_timeout(EVERY) {
+            if let Err(RecvTimeoutError::Disconnected) = rows.start.wakes.recv_timeout(EVERY) {
                 std::thread::sleep(EVERY);
             }
         }
@@ -136,22 +201,13 @@ pub(super) fn start(
     Builder::new().name("homing-rows".into()).spawn(run).map(drop)
 }
 
-/// See [`start`].
-struct Rows {
-    engine: Arc<dyn Engine>,
-    view: Arc<ClusterView>,
-    directory: u64,
-    driver: DriverDoor,
-    has_written_alarm: bool,
-}
-
 impl Rows {
     /// Writes the row of this node, and the alarm if there is a new one.
     fn write(&mut self) {
-        let Rows { engine, view, .. } = self;
+        let RowsStart { engine, view, directory, log, .. } = &self.start;
         // Before the row is made, so that the last row says it.
         let is_leaving = view.is_leaving();
-        let row = row_of(view, self.directory);
+        let row = row_of(view, *directory);
         let put = serde_json::to_vec(&row).map(|bytes| engine.put_row(&node_key(&view.node), bytes.into()));
         if let Ok(Err(error)) = put {
             tracing::debug!(event = "cluster.row_not_written", %error, "the row of this node is not written");
@@ -161,26 +217,61 @@ impl Rows {
         let alarm = lock(&view.facts).alarm.clone();
         if !alarm.is_empty() && !self.has_written_alarm {
             // Only the first alarm counts.
-            self.has_written_alarm = engine.swap_row(ALARM, 0, Bytes::from(alarm)).is_ok();
+            self.has_written_alarm = raise(&**engine, *log, alarm).is_ok();
         }
     }
 
     /// Reads the rows of all nodes, and the ends of the log.
-    fn read(&self) {
-        let Rows { engine, view, driver, .. } = self;
+    fn look(&mut self) {
+        let RowsStart { engine, view, log, driver, .. } = &self.start;
+        // Before the rows: the log never loses frames that no snapshot of the rows has.
         let bounds = engine.bounds();
+        let first = bounds.as_ref().map_or(0, |bounds| bounds.first);
         let rows = engine.rows();
         view.seen().bounds = Some(bounds);
         let Ok(rows) = rows else { return };
         let drain = drain_key(&view.node);
         let is_asked = rows.iter().any(|(key, _)| *key == drain);
-        driver.tell(DriverInput::Rows(view.take(rows)));
+        let lacks = lacking(first, &rows);
+        let cluster =
+            rows.iter().find(|(key, _)| key == CLUSTER).and_then(|(_, row)| ClusterRow::read(&row.value));
+        if cluster.is_some_and(|cluster| cluster.previous.contains(log)) {
+            driver.tell(DriverInput::Replaced);
+        }
+        let mut seen = view.take(rows, *log);
+        let now = clock::now();
+        self.lacks_since = if lacks.is_some() { self.lacks_since.min(now) } else { Instant::NEVER };
+        if now.since(self.lacks_since) >= LACKS {
+            seen.alarm = seen.alarm.or(lacks);
+        }
+        driver.tell(DriverInput::Rows(seen));
         // The signal is the way on which all parts of the process end in order.
         if is_asked && engine.remove_row(&drain).is_ok() {
             info!(event = "cluster.drained", "this node is asked to leave");
             let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::TERM);
         }
     }
+}
+
+/// Returns the alarm of a log whose first frames are gone, though no snapshot has them.
+pub(super) fn lacking(first: u64, rows: &[(String, super::engine::Row)]) -> Option<String> {
+    let pointer = rows.iter().find(|(key, _)| key == SNAPSHOT);
+    let position = pointer.map_or(0, |(_, row)| Pointer::read(&row.value).position);
+    (first > position + 1).then(|| purged_text(first, position))
+}
+
+/// Returns the alarm of a log that begins too late for its newest snapshot.
+pub(super) fn purged_text(first: u64, position: u64) -> String {
+    let missing = position + 1;
+    format!("the log was purged: frames {missing} to {} are gone, and no snapshot has them", first - 1)
+}
+
+/// Writes an alarm about a log, if there is none yet.
+///
+/// # Errors
+/// The engine does not answer.
+pub(super) fn raise(engine: &dyn Engine, log: u64, alarm: String) -> Result<(), EngineError> {
+    engine.swap_row(&alarm_key(log), 0, alarm.into()).map(drop)
 }
 
 /// Returns the word for a role, as rows have it.
@@ -206,6 +297,7 @@ fn row_of(view: &ClusterView, directory: u64) -> NodeRow {
         digest: facts.digest.to_string(),
         lease_ms: millis(facts.lease_until.since(now)),
         undecided_ms: millis(now.since(facts.undecided_since)),
+        trouble: facts.trouble,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         unix_ms: clock::unix_millis(),
         pages: view.pages(),
@@ -215,15 +307,15 @@ fn row_of(view: &ClusterView, directory: u64) -> NodeRow {
 }
 
 impl ClusterView {
-    /// Takes the rows of the engine.
-    fn take(&self, rows: Vec<(String, Row)>) -> RowsSeen {
-        let now = clock::now();
+    /// Takes the rows of the engine. `log` is the log that this node follows.
+    pub(super) fn take(&self, rows: Vec<(String, Row)>, log: u64) -> RowsSeen {
+        let (now, alarm_key) = (clock::now(), alarm_key(log));
         let newest = rows.iter().filter_map(|(_, row)| row.stored_ms).max().unwrap_or(0);
         let mut seen = self.seen();
         let before = std::mem::take(&mut seen.rows);
         let mut alarm = None;
         for (key, row) in rows {
-            if key == ALARM {
+            if key == alarm_key {
                 alarm = Some(String::from_utf8_lossy(&row.value).into_owned());
             }
             let Some(node) = key.strip_prefix(NODE) else { continue };

@@ -6,7 +6,7 @@
 //! frames behind it. If the log is nearly full, it loses those before the newer one, too.
 
 use super::engine::{Bounds, Engine, EngineError, SnapshotError};
-use super::row::{ClusterView, SNAPSHOT};
+use super::row::{ClusterRow, ClusterView, Pointer, SNAPSHOT};
 use crate::clock;
 use crate::persistence::ownership::Role;
 use crate::scheduling;
@@ -15,7 +15,6 @@ use crate::store::files;
 use crate::store::sqlite::base::{adopt, copy_database, directory_of, mark_of};
 use crate::store::sqlite::directory::{Directory, database_in};
 use crate::time::Instant;
-use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,15 +31,6 @@ const GROWTH: u64 = 256 << 20;
 /// Bytes of the log that are worth a snapshot each hour.
 const HOURLY: u64 = 16 << 20;
 const HOUR: Duration = Duration::from_secs(3600);
-
-/// The row that names the snapshots.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Pointer {
-    /// The position of the newest snapshot; 0 without one.
-    pub position: u64,
-    /// The position of the one before it; 0 without one.
-    pub before: u64,
-}
 
 /// Why a snapshot was not made or fetched.
 #[derive(Debug, thiserror::Error)]
@@ -110,7 +100,8 @@ impl Snapshots {
         }
         // An engine that is away is reported elsewhere.
         let (Ok(bounds), Ok(row)) = (self.engine.bounds(), self.engine.row(SNAPSHOT)) else { return Ok(()) };
-        let (pointer, revision) = row.map_or((Pointer::default(), 0), |row| (read(&row.value), row.revision));
+        let (pointer, revision) =
+            row.map_or((Pointer::default(), 0), |row| (Pointer::read(&row.value), row.revision));
         let database = fs::metadata(database_in(&self.data))?.len();
         if !is_due(&bounds, pointer, database, clock::now().since(self.last)) {
             return self.purge(&bounds, pointer);
@@ -135,8 +126,7 @@ impl Snapshots {
         let bytes = file.metadata()?.len();
         self.engine.put_snapshot(position, &mut file)?;
         let pointer = Pointer { position, before: before.position };
-        let value = serde_json::to_vec(&pointer).unwrap_or_default();
-        if self.engine.swap_row(SNAPSHOT, revision, value.into())?.is_none() {
+        if self.engine.swap_row(SNAPSHOT, revision, pointer.bytes())?.is_none() {
             // Another node was faster, and its pointer counts.
             return Ok(before);
         }
@@ -179,34 +169,39 @@ impl ClusterView {
     }
 }
 
-fn read(value: &[u8]) -> Pointer {
-    serde_json::from_slice(value).unwrap_or_default()
-}
-
-/// Puts a snapshot in place of a database that is behind the log's beginning: the newest, or the one
-/// before it if the newest is damaged. Does nothing if the database has everything before the first
-/// frame of the log. `new_id` is the directory's identifier if it has none.
+/// Puts a snapshot in place of a database that is behind the log's beginning, or of a log of which this
+/// one has taken the place: the newest, or the one before it if the newest is damaged. A database of
+/// another log is set aside. Does nothing if the database has everything before the first frame of the
+/// log, or is none of this cluster. `new_id` is the directory's identifier if it has none.
 ///
 /// # Errors
 /// There is no snapshot that fits, or it cannot be stored. The database is as before.
 pub(super) fn catch_up(
     engine: &dyn Engine,
     data: &Path,
-    log: u64,
+    cluster: &ClusterRow,
     new_id: u64,
 ) -> Result<(), SnapshotFailure> {
     let directory = Directory::open(data)?;
     let database = directory.database();
     let has_database = fs::metadata(&database).is_ok_and(|file| file.len() > 0);
-    let (own, id) = match has_database {
-        true => (mark_of(&database)?.1.position, directory_of(&database)?),
-        false => (0, 0),
+    let (own, id, replaced) = match has_database {
+        true => {
+            let (applied, mark) = mark_of(&database)?;
+            let replaced = applied.id.filter(|log| cluster.previous.contains(log));
+            let is_new = applied.id.is_none() && mark.is_new();
+            if replaced.is_none() && applied.id != Some(cluster.log) && !is_new {
+                return Ok(());
+            }
+            (mark.position, directory_of(&database)?, replaced)
+        }
+        false => (0, 0, None),
     };
     let Bounds { first, .. } = engine.bounds()?;
-    if own + 1 >= first {
+    if own + 1 >= first && replaced.is_none() {
         return Ok(());
     }
-    let pointer = engine.row(SNAPSHOT)?.map_or(Pointer::default(), |row| read(&row.value));
+    let pointer = engine.row(SNAPSHOT)?.map_or(Pointer::default(), |row| Pointer::read(&row.value));
     let path = data.join("fetched.db");
     let mut failure = SnapshotFailure::Gap { first, position: pointer.position };
     for position in [pointer.position, pointer.before].into_iter().filter(|position| position + 1 >= first) {
@@ -214,10 +209,13 @@ pub(super) fn catch_up(
             event = "cluster.fetches",
             position, own, first, "the log begins behind this node's database: fetching a snapshot"
         );
-        match fetch(engine, &path, log, position) {
+        match fetch(engine, &path, cluster.log, position) {
             Ok(()) => {
                 // Before the database has its name: two directories with one identifier would be one owner.
                 adopt(&path, if id == 0 { new_id } else { id })?;
+                if let Some(log) = replaced {
+                    set_aside(data, &database, log)?;
+                }
                 return put_in_place(&path, &database);
             }
             // Another snapshot does not help against an engine that is away or a disk without room.
@@ -252,13 +250,46 @@ fn fetch(engine: &dyn Engine, path: &Path, log: u64, position: u64) -> Result<()
 /// Gives a fetched database its name.
 fn put_in_place(path: &Path, database: &Path) -> Result<(), SnapshotFailure> {
     for suffix in ["-wal", "-shm"] {
-        files::delete(&PathBuf::from(format!("{}{suffix}", database.display())))?;
+        files::delete(&beside(database, suffix))?;
     }
     fs::rename(path, database)?;
     if let Some(data) = database.parent() {
         files::sync(data)?;
     }
     Ok(())
+}
+
+/// Gives a database of another log a second name, with what belongs to it. It may have what the cluster
+/// has lost. What an attempt has done that was killed stays done.
+fn set_aside(data: &Path, database: &Path, log: u64) -> io::Result<()> {
+    let aside = data.join(format!("homing-{log:016x}.db"));
+    // The log of a broker by itself.
+    let (frames, frames_aside) = (data.join("log"), data.join(format!("log-{log:016x}")));
+    if frames.exists() && !frames_aside.exists() {
+        fs::rename(frames, frames_aside)?;
+    }
+    for (from, to) in
+        [(beside(database, "-wal"), beside(&aside, "-wal")), (database.to_owned(), aside.clone())]
+    {
+        match fs::hard_link(from, to) {
+            Err(error) if !matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => {
+                return Err(error);
+            }
+            _ => {}
+        }
+    }
+    files::sync(data)?;
+    warn!(
+        event = "cluster.set_aside",
+        file = %aside.display(),
+        "the cluster has a new log: this node's database of the log before is set aside; delete it when you do not need it"
+    );
+    Ok(())
+}
+
+/// Returns the path of a file that SQLite has beside a database.
+fn beside(database: &Path, suffix: &str) -> PathBuf {
+    PathBuf::from(format!("{}{suffix}", database.display()))
 }
 
 #[cfg(test)]
@@ -299,6 +330,8 @@ mod tests {
     fn a_node_with_nothing_joins_past_a_damaged_snapshot() {
         let [first, second, joins] = [(); 3].map(|()| tempfile::tempdir().expect("a directory"));
         let engine = MemoryCluster::initialized().node(0);
+        let cluster =
+            ClusterRow { name: "plant".into(), log: LOG, cells: 1, begins: None, previous: Vec::new() };
         follow(&engine, first.path(), 3);
         follow(&engine, second.path(), 5);
         let stored = |data: &Path, position| {
@@ -316,12 +349,12 @@ mod tests {
             }];
         for damage in damages {
             damage();
-            catch_up(&engine, joins.path(), LOG, 9).expect("the snapshot before");
+            catch_up(&engine, joins.path(), &cluster, 9).expect("the snapshot before");
             assert_eq!(mark_of(&database_in(joins.path())).expect("a database").1.position, 3);
             fs::remove_file(database_in(joins.path())).expect("gone");
         }
         stored(second.path(), 5);
-        catch_up(&engine, joins.path(), LOG, 9).expect("the newest");
+        catch_up(&engine, joins.path(), &cluster, 9).expect("the newest");
         assert_eq!(mark_of(&database_in(joins.path())).expect("a database").1.position, 5);
         assert_eq!(directory_of(&database_in(joins.path())).expect("a database"), 9);
         fs::remove_file(database_in(joins.path())).expect("gone");
@@ -329,10 +362,10 @@ mod tests {
         // Where both cannot be used, the node waits.
         engine.put_snapshot(3, &mut &b"no database"[..]).expect("stored");
         engine.put_snapshot(5, &mut &b"no database"[..]).expect("stored");
-        let failure = catch_up(&engine, joins.path(), LOG, 9).expect_err("no snapshot");
+        let failure = catch_up(&engine, joins.path(), &cluster, 9).expect_err("no snapshot");
         assert!(matches!(failure, SnapshotFailure::Unreadable { position: 3, .. }), "{failure}");
         engine.purge(4).expect("purged");
-        let failure = catch_up(&engine, joins.path(), LOG, 9).expect_err("no snapshot that fits");
+        let failure = catch_up(&engine, joins.path(), &cluster, 9).expect_err("no snapshot that fits");
         assert!(matches!(failure, SnapshotFailure::Unreadable { position: 5, .. }), "{failure}");
     }
 

@@ -18,7 +18,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Builder;
 use std::time::Duration;
-use tracing::error;
 
 /// The time that a node waits for the next frame before it asks for it.
 const TIP: Duration = Duration::from_millis(250);
@@ -124,10 +123,7 @@ fn append(
         Append::NotLast => AppendReply::WrongLast,
         Append::Unknown(why) => return DriverInput::NoReply(id, why),
         Append::Full => AppendReply::Full,
-        Append::Refused(why) => {
-            error!(event = "cluster.refused", why, "the engine refuses the frames of this node");
-            AppendReply::Full
-        }
+        Append::Refused(why) => return DriverInput::Refused(id, why),
     };
     DriverInput::Reply(id, reply)
 }

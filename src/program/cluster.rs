@@ -10,10 +10,11 @@ use homing::broker::owner_door::OwnerDoor;
 use homing::broker::reload::ReloadMode;
 use homing::broker::standby::StandbyConfig;
 use homing::broker::{Broker, Signals};
-use homing::cluster::commands::{self, CommandError};
-use homing::cluster::engine::Engine;
-use homing::cluster::messages::{Cell, NodeEvent};
-use homing::cluster::node::{JoinError, Node, NodeDoor};
+use homing::cluster::commands::{self, CommandError, InitialSessions};
+use homing::cluster::engine::{Engine, EngineError};
+use homing::cluster::messages::{Cell, End, NodeEvent};
+use homing::cluster::node::{JoinError, Node, NodeDoor, write_end};
+use homing::cluster::reseed;
 use homing::cluster::row::ClusterView;
 use homing::cluster::sys;
 use homing::config::{Cluster, Config};
@@ -24,9 +25,12 @@ use homing::net::tls::settings::CertificateFiles;
 use homing::service;
 use homing::store::replicated::ReplicatedStore;
 use homing::store::{Store, StoreError};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tracing::{error, info, warn};
@@ -43,6 +47,7 @@ const LAST_ROW: Duration = Duration::from_millis(1_500);
 /// A node that owns its cell.
 pub(crate) struct OwnerPart {
     pub(crate) node: NodeDoor,
+    data: Option<PathBuf>,
     cell: Option<Cell>,
     will_grace: Duration,
     view: Arc<ClusterView>,
@@ -50,14 +55,19 @@ pub(crate) struct OwnerPart {
     /// Says that the lease has ended.
     flush: Option<Receiver<()>>,
     /// Says that the last frame is stored.
-    left: Option<Receiver<()>>,
+    left: Option<Receiver<End>>,
 }
 
 /// The commands about a cluster.
 #[derive(Subcommand)]
 pub(crate) enum ClusterQuery {
     /// Make the log of a new cluster in NATS, once
-    Init,
+    Init {
+        /// The cluster begins with the sessions and messages of store.path, the store of a broker by
+        /// itself, which must not run
+        #[arg(long)]
+        from_store: bool,
+    },
     /// Show who serves, how far each node is, and how full the log is; exit code 1 if nobody serves
     Status,
     /// Check the settings of NATS, and every frame of the log; exit code 0 or 1
@@ -71,6 +81,13 @@ pub(crate) enum ClusterQuery {
         #[arg(long)]
         force: bool,
     },
+    /// After an alarm: go on with the store of this node, and without the log; loses what the store does
+    /// not have
+    Reseed {
+        /// The confirmation that the command prints without this flag
+        #[arg(long)]
+        confirm: Option<String>,
+    },
     /// Make the data directory that of a broker by itself again
     Leave,
 }
@@ -82,8 +99,9 @@ pub(crate) fn query(query: &ClusterQuery, config: &Config) -> ExitCode {
         complain(why);
         ExitCode::from(code)
     };
+    let data = data_directory(config);
     let outcome = if let ClusterQuery::Leave = query {
-        let Some(data) = data_directory(config) else { return refuse("store.path is needed", REFUSED) };
+        let Some(data) = data else { return refuse("store.path is needed", REFUSED) };
         commands::leave(&data)
     } else {
         if !settings.is_on() {
@@ -94,7 +112,18 @@ pub(crate) fn query(query: &ClusterQuery, config: &Config) -> ExitCode {
             Err(why) => return refuse(&why, REFUSED),
         };
         match query {
-            ClusterQuery::Init => commands::init(&*engine, settings),
+            ClusterQuery::Init { from_store } => {
+                let sessions = match (from_store, &data) {
+                    (false, data) => InitialSessions::None(data.as_deref()),
+                    (true, Some(data)) => InitialSessions::Of(data),
+                    (true, None) => return refuse("store.path is needed", REFUSED),
+                };
+                commands::init(&*engine, settings, sessions)
+            }
+            ClusterQuery::Reseed { confirm } => match &data {
+                Some(data) => reseed::reseed(&*engine, settings, data, confirm.as_deref()),
+                None => return refuse("store.path is needed", REFUSED),
+            },
             ClusterQuery::Status => commands::status(&*engine, settings),
             ClusterQuery::Verify => commands::verify(&*engine, settings),
             ClusterQuery::Drain { node, force } => {
@@ -108,7 +137,9 @@ pub(crate) fn query(query: &ClusterQuery, config: &Config) -> ExitCode {
             say(&report.text);
             if report.is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
-        Err(error @ CommandError::Refused(_)) => refuse(&error.to_string(), REFUSED),
+        Err(error @ (CommandError::Refused(_) | CommandError::Engine(EngineError::Refused(_)))) => {
+            refuse(&error.to_string(), REFUSED)
+        }
         Err(error) => refuse(&error.to_string(), 1),
     }
 }
@@ -172,6 +203,15 @@ pub(crate) fn check_files(settings: &Cluster) -> Result<(), String> {
         .map_err(|error| format!("{error} (cluster.nats_ca, cluster.nats_certificate or cluster.nats_key)"))
 }
 
+/// Makes the data directory of a node, so that the HTTP interface, whose socket is there, answers while
+/// the node waits for NATS.
+pub(crate) fn make_directory(config: &Config) {
+    if let Some(data) = data_directory(config).filter(|_| config.cluster.is_on()) {
+        // Whoever uses the directory reports why it cannot be made.
+        let _ = DirBuilder::new().recursive(true).mode(0o700).create(data);
+    }
+}
+
 /// Joins the cluster, so that this node stands by.
 ///
 /// # Errors
@@ -229,17 +269,19 @@ pub(crate) fn stand_by(
     loop {
         match signals.wait_with(node.events.recv(), || read_again(config)) {
             Ok(Some(NodeEvent::Recover(cell))) if !is_leaving => {
+                let config = config.config();
                 return Ok(OwnerPart {
                     node: door,
+                    data: data_directory(&config),
                     cell: Some(*cell),
-                    will_grace: config.config().cluster.will_grace,
+                    will_grace: config.cluster.will_grace,
                     view: node.view,
                     events: Some(node.events),
                     flush: None,
                     left: None,
                 });
             }
-            Ok(Some(NodeEvent::Left) | None) => {
+            Ok(Some(NodeEvent::Left(_)) | None) => {
                 node.view.leave(LAST_ROW);
                 stderr::flush();
                 return Err(ExitCode::SUCCESS);
@@ -261,9 +303,23 @@ pub(crate) fn stand_by(
                     return Err(ExitCode::SUCCESS);
                 }
                 door.leave();
+                // A Claim is under way whose outcome NATS does not say: the others wait for it longer.
+                std::thread::spawn(|| {
+                    std::thread::sleep(RELEASE);
+                    warn_of_no_release();
+                    stderr::flush();
+                    std::process::exit(0)
+                });
             }
         }
     }
+}
+
+fn warn_of_no_release() {
+    warn!(
+        event = "cluster.no_release",
+        "the engine does not store that this node leaves: another one takes over later"
+    );
 }
 
 /// Gives the node the configuration that is in force, now and after each reload.
@@ -329,11 +385,17 @@ impl OwnerPart {
     /// Gives the cell up. After the broker has stopped, with everything committed.
     pub(crate) fn left(&self) {
         self.node.flushed();
-        if self.left.as_ref().is_some_and(|left| left.recv_timeout(RELEASE).is_err()) {
-            warn!(
-                event = "cluster.no_release",
-                "the engine does not store that this node leaves: another one takes over later"
-            );
+        match self.left.as_ref().map(|left| left.recv_timeout(RELEASE)) {
+            Some(Ok(end)) => {
+                let written = self.data.as_ref().map_or(Ok(()), |data| write_end(data, &end));
+                if let Err(error) = written {
+                    // Nothing is lost: the next start reads these frames from the log.
+                    warn!(event = "cluster.end_not_written", %error, "the store does not name the last frame");
+                }
+            }
+            Some(Err(RecvTimeoutError::Timeout)) => warn_of_no_release(),
+            // The cluster is alarmed, so nothing is stored any more.
+            Some(Err(RecvTimeoutError::Disconnected)) | None => {}
         }
         self.view.leave(LAST_ROW);
     }
@@ -344,8 +406,9 @@ async fn carry_out(
     door: OwnerDoor,
     mut events: UnboundedReceiver<NodeEvent>,
     flush: Sender<()>,
-    left: Sender<()>,
+    left: Sender<End>,
 ) {
+    let mut says = Some((flush, left));
     while let Some(event) = events.recv().await {
         match event {
             NodeEvent::LetIn => match door.let_in().await {
@@ -356,9 +419,19 @@ async fn carry_out(
                     std::process::exit(1);
                 }
             },
-            NodeEvent::ShutOut | NodeEvent::Alarmed(_) => door.shut_out().await,
-            NodeEvent::Flush => drop(flush.send(())),
-            NodeEvent::Left => drop(left.send(())),
+            NodeEvent::ShutOut => door.shut_out().await,
+            NodeEvent::Alarmed(_) => {
+                // There will be no Release, so that nobody is to wait for it.
+                says = None;
+                door.shut_out().await;
+            }
+            // Who waits for it may have given up.
+            NodeEvent::Flush => {
+                let _ = says.as_ref().map(|(flush, _)| flush.send(()).is_ok());
+            }
+            NodeEvent::Left(end) => {
+                let _ = says.as_ref().map(|(_, left)| left.send(end).is_ok());
+            }
             NodeEvent::Recover(_) => {}
         }
     }

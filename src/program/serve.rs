@@ -57,6 +57,7 @@ pub(crate) fn serve(mut loaded: Loaded, settings: Settings) -> ExitCode {
     };
     let storage = storage_line(&loaded.config);
     let addresses_file = addresses_file(&loaded.config);
+    cluster::make_directory(&loaded.config);
     // Before the store is opened, so that a probe learns that the broker is starting. The socket of
     // a new data directory comes with the directory.
     #[cfg(feature = "admin")]

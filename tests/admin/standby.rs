@@ -8,7 +8,7 @@ use crate::pages::cookie_of;
 use crate::support::until;
 use homing::admin::{AdminServer, api_paths};
 use homing::broker::standby::StandbyConfig;
-use homing::cluster::commands;
+use homing::cluster::commands::{self, InitialSessions};
 use homing::cluster::messages::NodeEvent;
 use homing::cluster::node::Node;
 use homing::config::{Admin, Cluster, Config, ConfigRefusal, KeySources, Loaded, Sources};
@@ -78,7 +78,7 @@ impl Plant {
         let cluster = MemoryCluster::new();
         // Only `a` ever claims: the other one waits for a day.
         let of_a = settings("a", Duration::from_secs(3));
-        commands::init(&cluster.node(0), &of_a).expect("a new cluster");
+        commands::init(&cluster.node(0), &of_a, InitialSessions::None(None)).expect("a new cluster");
         let join = |settings: &Cluster| {
             let data = path(&settings.node);
             fs::create_dir_all(&data).expect("a directory");
@@ -129,7 +129,7 @@ impl Plant {
         for mut node in [a, b] {
             node.door().leave();
             node.door().flushed();
-            while !matches!(node.events.blocking_recv(), Some(NodeEvent::Left) | None) {}
+            while !matches!(node.events.blocking_recv(), Some(NodeEvent::Left(_)) | None) {}
         }
         drop(directory);
     }

@@ -3,12 +3,11 @@
 use crate::engine_contract::CASES;
 use crate::operators::see_a_cluster;
 use crate::proxy::Passage;
-use crate::servers::{Servers, own_address, spawn};
+use crate::servers::{Servers, certificates, own_address, spawn};
 use crate::support::{now, until};
 use crate::writer;
 use homing::cluster::engine::{Append, Engine};
 use homing::cluster::nats::{Nats, NatsSettings};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -118,20 +117,8 @@ fn a_node_leaves_a_server_that_hangs_and_one_that_is_slow_is_only_slow() {
 fn a_node_proves_who_it_is_with_a_certificate() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let file = |name: &str| directory.path().join(name);
-    let mut authority = CertificateParams::default();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority_key = KeyPair::generate().expect("a key");
-    let authority_certificate = authority.self_signed(&authority_key).expect("a certificate");
-    fs::write(file("ca.pem"), authority_certificate.pem()).expect("a file");
-    let issuer = Issuer::new(authority, authority_key);
     let address = SocketAddr::from((own_address(), 4222));
-    for name in ["server", "node"] {
-        let key = KeyPair::generate().expect("a key");
-        let names = vec![address.ip().to_string()];
-        let certificate = CertificateParams::new(names).expect("names").signed_by(&key, &issuer);
-        fs::write(file(&format!("{name}.pem")), certificate.expect("a certificate").pem()).expect("a file");
-        fs::write(file(&format!("{name}.key")), key.serialize_pem()).expect("a file");
-    }
+    certificates(directory.path(), &[&address.ip().to_string()], &["server", "node"]);
     let path = |name: &str| file(name).display().to_string();
     let configuration = format!(
         "server_name: alone\nlisten: \"{address}\"\njetstream {{ store_dir: \"{}\" }}\n\

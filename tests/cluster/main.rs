@@ -8,6 +8,10 @@
 //! | `writer` | appends as an owner does, and compares the log with what was acknowledged |
 //! | `calls` | the contract, settings, bounds in time, certificates |
 //! | `faults` | faults of servers while a node appends |
+//! | `fleet` | nodes by their configurations, and the commands |
+//! | `alarms` | a log that lost frames, was changed or purged, and `homing cluster reseed` |
+//! | `refusals` | settings, servers, directories and commands that make no sense |
+//! | `beginnings` | over TLS: a cluster that begins with the store of a broker by itself |
 //! | `latency` | measurements |
 //! | `operators` | what operators see of two nodes of Homing |
 //! | `plant` | three nodes of Homing on the servers |
@@ -19,6 +23,8 @@
 //!
 //! `CLUSTER_ROUNDS=n` repeats each fault, and `CLAIM_ROUNDS=n` makes two nodes claim n times.
 
+mod alarms;
+mod beginnings;
 mod calls;
 #[path = "../crash/clients.rs"]
 mod clients;
@@ -26,6 +32,7 @@ mod cut_off;
 #[path = "../support/engine_contract.rs"]
 mod engine_contract;
 mod faults;
+mod fleet;
 mod haproxy;
 #[path = "../crash/judge.rs"]
 mod judge;
@@ -40,6 +47,7 @@ mod plant;
 mod proxy;
 #[path = "../crash/publisher.rs"]
 mod publisher;
+mod refusals;
 #[path = "../crash/retained.rs"]
 mod retained;
 mod servers;

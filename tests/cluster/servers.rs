@@ -4,6 +4,7 @@ use crate::proxy::{Passage, Proxy};
 use crate::support::now;
 use homing::cluster::engine::{Engine, EngineError};
 use homing::cluster::nats::{Nats, NatsSettings};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::net::SocketAddr;
@@ -29,6 +30,8 @@ pub struct Servers {
     processes: Mutex<[Option<Child>; SERVERS]>,
     /// The way from one server to another: `routes[from][to]`.
     routes: Vec<Vec<Option<Proxy>>>,
+    /// True if they speak TLS, and know their clients by certificates.
+    has_tls: bool,
     _turn: Turn,
 }
 
@@ -73,10 +76,42 @@ pub fn spawn(configuration: &Path, log: &Path) -> Child {
         .expect("setpriv of util-linux starts it")
 }
 
+/// Makes an authority, `ca.pem`, and certificates that it signs, each with its key.
+pub fn certificates(directory: &Path, hosts: &[&str], names: &[&str]) {
+    let file = |name: &str| directory.join(name);
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority_key = KeyPair::generate().expect("a key");
+    let authority_certificate = authority.self_signed(&authority_key).expect("a certificate");
+    fs::write(file("ca.pem"), authority_certificate.pem()).expect("a file");
+    let issuer = Issuer::new(authority, authority_key);
+    for name in names {
+        let key = KeyPair::generate().expect("a key");
+        let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let certificate = CertificateParams::new(hosts).expect("names").signed_by(&key, &issuer);
+        fs::write(file(&format!("{name}.pem")), certificate.expect("a certificate").pem()).expect("a file");
+        fs::write(file(&format!("{name}.key")), key.serialize_pem()).expect("a file");
+    }
+}
+
 impl Servers {
     pub fn start() -> Servers {
+        Servers::start_with(false)
+    }
+
+    /// Starts servers that speak TLS with their clients, and not with each other. Clients are known by their
+    /// certificates.
+    pub fn start_with_tls() -> Servers {
+        Servers::start_with(true)
+    }
+
+    fn start_with(has_tls: bool) -> Servers {
         let turn = Turn::wait();
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+        if has_tls {
+            // The proxies are there, and the servers behind them.
+            certificates(directory.path(), &["127.0.0.1"], &["server", "node"]);
+        }
         let addresses = [(); SERVERS].map(|()| own_address());
         let route =
             |from: usize, to: usize| (from != to).then(|| Proxy::to(SocketAddr::from((addresses[to], 6222))));
@@ -84,7 +119,7 @@ impl Servers {
             .map(|from| (0..SERVERS).map(|to| route(from, to)).collect())
             .collect::<Vec<Vec<_>>>();
         let processes = Mutex::new([const { None }; SERVERS]);
-        let servers = Servers { directory, addresses, processes, routes, _turn: turn };
+        let servers = Servers { directory, addresses, processes, routes, has_tls, _turn: turn };
         (0..SERVERS).for_each(|number| servers.configure(number));
         (0..SERVERS).for_each(|number| servers.restart(number));
         let node = servers.node("ready");
@@ -121,14 +156,55 @@ impl Servers {
         let routes = self.routes[number].iter().flatten();
         let routes: Vec<String> = routes.map(|route| format!("\"nats://{}\"", route.address)).collect();
         let store = self.file(number, "").display().to_string();
+        let path = |name: &str| self.path(name).display().to_string();
+        // Clients are known by certificates, or by passwords: the reader may not append.
+        let clients = match self.has_tls {
+            true => format!(
+                "tls {{ cert_file: \"{}\", key_file: \"{}\", ca_file: \"{}\", verify: true }}",
+                path("server.pem"),
+                path("server.key"),
+                path("ca.pem")
+            ),
+            false => format!(
+                "authorization {{ users: [ {{ user: homing, password: \"{PASSWORD}\" }}, {{ user: reader, password: \
+                 \"{PASSWORD}\", permissions: {{ publish: {{ deny: [\"homing.*.*.log\"] }} }} }} ] }}"
+            ),
+        };
         let text = format!(
             "server_name: n{number}\nlisten: \"{host}:4222\"\nhttp: \"{host}:8222\"\n\
-             authorization {{ user: homing, password: \"{PASSWORD}\" }}\n\
+             {clients}\n\
              jetstream {{ store_dir: \"{store}\", sync_interval: always }}\n\
              cluster {{ name: test, listen: \"{host}:6222\", no_advertise: true, pool_size: -1, routes: [{}] }}\n",
             routes.join(", ")
         );
         fs::write(self.file(number, ".conf"), text).expect("a configuration");
+    }
+
+    /// Returns the path of a file beside those of the servers.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Keeps a copy of all that the servers have, which are stopped for it.
+    pub fn keep(&self) {
+        self.move_disks(|own, kept| {
+            let copied = Command::new("cp").arg("-a").arg(own).arg(kept).status();
+            assert!(copied.expect("cp runs").success());
+        });
+    }
+
+    /// Puts the copy in the place of what the servers have, as if their disks went back.
+    pub fn go_back(&self) {
+        self.move_disks(|own, kept| {
+            fs::remove_dir_all(own).expect("removed");
+            fs::rename(kept, own).expect("renamed");
+        });
+    }
+
+    fn move_disks(&self, act: impl Fn(&Path, &Path)) {
+        (0..SERVERS).for_each(|number| self.kill(number));
+        (0..SERVERS).for_each(|number| act(&self.file(number, ""), &self.file(number, ".kept")));
+        (0..SERVERS).for_each(|number| self.restart(number));
     }
 
     /// Starts a server, also one that was killed.
@@ -186,13 +262,23 @@ impl Servers {
         self.addresses.iter().map(target).collect()
     }
 
+    /// Returns the address of a server behind a door, as `cluster.nats` has it.
+    pub fn url(&self, door: &Proxy) -> String {
+        format!("{}://{}", if self.has_tls { "tls" } else { "nats" }, door.address)
+    }
+
     /// Returns a node with some settings of its own.
-    pub fn node_with(&self, settings: NatsSettings) -> Node {
+    pub fn node_with(&self, mut settings: NatsSettings) -> Node {
         let doors = self.doors();
-        let servers = doors.iter().map(|door| format!("nats://{}", door.address)).collect();
-        let user = settings.user.or_else(|| Some(("homing".to_owned(), PASSWORD.to_owned().into())));
+        let servers = doors.iter().map(|door| self.url(door)).collect();
+        if self.has_tls {
+            settings.ca = Some(self.path("ca.pem"));
+            settings.certificate = Some((self.path("node.pem"), self.path("node.key")));
+        } else if settings.user.is_none() {
+            settings.user = Some(("homing".to_owned(), PASSWORD.to_owned().into()));
+        }
         let node = "test".to_owned();
-        let engine = Nats::open(NatsSettings { servers, user, node, ..settings }).expect("settings");
+        let engine = Nats::open(NatsSettings { servers, node, ..settings }).expect("settings");
         Node { engine: Arc::new(engine), doors }
     }
 

@@ -93,6 +93,12 @@ impl Engine for Door {
         self.ask(LogRequest::Trim(Position(up_to + 1))).map(drop)
     }
 
+    fn begin_behind(&self, position: u64) -> Result<(), EngineError> {
+        self.rest.bounds()?;
+        self.shared.lock().expect("no panic").model.begin_behind(0, Position(position));
+        Ok(())
+    }
+
     fn announce(&self, position: u64) {
         self.rest.announce(position);
     }

@@ -219,6 +219,15 @@ impl Engine {
         self.cells[cell].frames[position.0 as usize - 1] = frame;
     }
 
+    /// Moves the end of a log to a position, if it is before it, and removes the frames up to there.
+    pub fn begin_behind(&mut self, cell: usize, position: Position) {
+        let log = &mut self.cells[cell];
+        let end = log.frames.len().max(position.0 as usize);
+        log.frames.resize(end, Bytes::new());
+        log.shown = log.shown.map(|shown| shown.max(position.0 as usize));
+        log.first = log.first.max(position.0 + 1);
+    }
+
     // Requests.
 
     fn delay(&mut self, node: usize) -> u64 {

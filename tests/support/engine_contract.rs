@@ -12,11 +12,12 @@ pub type Nodes<'a> = &'a dyn Fn() -> Arc<dyn Engine>;
 /// A case: its name, and what it does with the nodes of a cluster that was not initialized.
 pub type Case = (&'static str, fn(Nodes<'_>));
 
-pub const CASES: [Case; 8] = [
+pub const CASES: [Case; 9] = [
     ("init", a_cluster_is_made_once),
     ("append", an_append_is_applied_behind_the_last_position_alone),
     ("claim", of_two_appends_at_one_position_one_is_applied),
     ("purge", a_purge_removes_the_beginning_and_never_reaches_behind_the_end),
+    ("base", a_log_begins_behind_its_base),
     ("full", a_full_log_refuses_until_it_is_purged),
     ("rows", a_row_changes_by_its_revision),
     ("snapshots", a_snapshot_is_whole_or_not_there),
@@ -114,13 +115,18 @@ fn a_cluster_is_made_once(nodes: Nodes<'_>) {
     assert!(matches!(patiently(|| a.check()), Err(EngineError::Missing(_))));
     make(&[&a, &b], ROOM);
     for node in [&a, &b] {
-        assert!(matches!(patiently(|| node.init(ROOM)), Err(EngineError::Refused(_))), "a second init");
         assert_eq!(patiently(|| node.check()).expect("settings").problems, Vec::<String>::new());
     }
     let bounds = patiently(|| b.bounds()).expect("both ends");
     assert_eq!((bounds.first, bounds.last, bounds.bytes, bounds.capacity), (1, 0, 0, ROOM));
     assert_eq!(patiently(|| b.snapshots()), Ok(Vec::new()));
     assert_eq!(patiently(|| b.rows()), Ok(Vec::new()));
+    // As if the first one was killed before it wrote anything.
+    patiently(|| b.init(ROOM)).expect("again");
+    patiently(|| a.put_row("cluster", Bytes::new())).expect("written");
+    for node in [&a, &b] {
+        assert!(matches!(patiently(|| node.init(ROOM)), Err(EngineError::Refused(_))), "a second init");
+    }
 }
 
 fn an_append_is_applied_behind_the_last_position_alone(nodes: Nodes<'_>) {
@@ -209,6 +215,22 @@ fn a_purge_removes_the_beginning_and_never_reaches_behind_the_end(nodes: Nodes<'
     assert_eq!((bounds.first, bounds.last, bounds.bytes), (11, 10, 0));
     append(&*a, 10, &Bytes::from_static(b"next"));
     assert_eq!(read(&*a, 10, 11), [(11, Bytes::from_static(b"next"))]);
+}
+
+fn a_log_begins_behind_its_base(nodes: Nodes<'_>) {
+    let a = nodes();
+    make(&[&a], ROOM);
+    let bounds = || patiently(|| a.bounds()).map(|bounds| (bounds.first, bounds.last)).expect("both ends");
+    (0..5).for_each(|last| append(&*a, last, &Bytes::from(vec![last as u8; 10])));
+    (0..2).for_each(|_| patiently(|| a.begin_behind(1 << 20)).expect("moved"));
+    assert_eq!(bounds(), ((1 << 20) + 1, 1 << 20));
+    refuse(&*a, 5, &Bytes::from_static(b"late"), &Append::NotLast);
+    append(&*a, 1 << 20, &Bytes::from_static(b"next"));
+    append(&*a, (1 << 20) + 1, &Bytes::from_static(b"and"));
+    patiently(|| a.begin_behind(1 << 20)).expect("nothing to do");
+    assert_eq!(bounds(), ((1 << 20) + 1, (1 << 20) + 2));
+    let frames = read(&*a, 1 << 20, (1 << 20) + 2);
+    assert_eq!(frames.first(), Some(&((1 << 20) + 1, Bytes::from_static(b"next"))));
 }
 
 fn a_full_log_refuses_until_it_is_purged(nodes: Nodes<'_>) {

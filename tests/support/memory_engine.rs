@@ -261,6 +261,16 @@ impl Engine for MemoryEngine {
         })
     }
 
+    fn begin_behind(&self, position: u64) -> Result<(), EngineError> {
+        self.cell(|cell| {
+            cell.purge(position);
+            if cell.last() < position {
+                (cell.first, cell.bytes) = (position + 1, 0);
+            }
+            Ok(())
+        })
+    }
+
     fn announce(&self, position: u64) {
         if let Some(cell) = self.cluster.state().cells.get_mut(&self.cell) {
             cell.tip = Some((self.number, position));
@@ -352,7 +362,8 @@ impl Engine for MemoryEngine {
         if state.is_leaderless {
             return Err(EngineError::Unavailable("there is no leader".to_owned()));
         }
-        if state.cells.contains_key(&self.cell) {
+        let was_used = |cell: &Cell| cell.last() > 0 || !state.rows.is_empty();
+        if state.cells.get(&self.cell).is_some_and(was_used) {
             return Err(EngineError::Refused("the log is there already".to_owned()));
         }
         state.cells.insert(self.cell, Cell { capacity: log_bytes, first: 1, ..Cell::default() });

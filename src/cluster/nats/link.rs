@@ -4,9 +4,9 @@
 //! left. A server may also answer pings and yet be cut off from the others. So the client goes on
 //! to the next server after two requests that nobody has answered.
 
+use super::failure::Failure;
+use super::settings::{NatsSettings, OpenError};
 use super::tip::Tip;
-use super::wire::Failure;
-use super::{NatsSettings, OpenError};
 use crate::clock;
 use async_nats::{Client, ConnectOptions, Event, ReconnectToServer, ServerAddr, ServerInfo};
 use futures_util::StreamExt;
@@ -118,6 +118,8 @@ impl Status {
                 }
                 let _ = say_connected.send(false);
             }
+            // The error of the attempt says more ([`options`]).
+            Event::ClientError(_) if !self.trouble().is_empty() => {}
             other => self.note(other),
         }
     }
@@ -242,6 +244,20 @@ impl Link {
     /// Returns what the server says about itself, if there is a connection.
     pub(super) fn server(&self) -> Option<ServerInfo> {
         (*self.is_connected.borrow()).then(|| self.client.try_server_info()).flatten()
+    }
+
+    /// Returns true if there is no connection, because the server that was tried last does not accept
+    /// who this node is.
+    pub(super) fn is_refused(&self) -> bool {
+        self.server().is_none() && self.status.trouble().to_lowercase().contains("authorization violation")
+    }
+
+    /// Returns what the server has said if it forbids to publish to a subject, once for each time.
+    pub(super) fn take_forbidden(&self, subject: &str) -> Option<String> {
+        let mut trouble = self.status.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_forbidden =
+            trouble.to_lowercase().contains("permissions violation") && trouble.contains(subject);
+        is_forbidden.then(|| std::mem::take(&mut *trouble))
     }
 
     /// Returns the state of the connection in words.

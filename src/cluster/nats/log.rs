@@ -1,8 +1,9 @@
 //! The log: one stream with one subject. A position is the sequence in the stream.
 
-use super::Nats;
+use super::client::Nats;
+use super::failure::Failure;
 use super::link::{Answerer, LONG_REQUEST, REQUEST};
-use super::wire::{self, Done, Failure, Range};
+use super::wire::{self, Done, Range};
 use crate::cluster::engine::{Append, Bounds, EngineError, MAX_FRAME};
 use async_nats::HeaderMap;
 use bytes::Bytes;
@@ -24,8 +25,12 @@ pub(super) fn append(nats: &Nats, last: u64, frame: &Bytes) -> Append {
         Err(failure) if failure.is_wrong_last() => Append::NotLast,
         Err(failure) if failure.is_full() => Append::Full,
         Err(failure) => {
+            // A server drops what it forbids, and says so beside.
+            if let Some(why) = nats.link.take_forbidden(&nats.names.frames) {
+                return Append::Refused(why);
+            }
             let is_final = failure.is_final();
-            let text = failure.explain(nats, &format!("an append to {}", nats.names.log)).to_string();
+            let text = nats.explain(failure, &format!("an append to {}", nats.names.log)).to_string();
             if is_final { Append::Refused(text) } else { Append::Unknown(text) }
         }
     }
@@ -33,7 +38,7 @@ pub(super) fn append(nats: &Nats, last: u64, frame: &Bytes) -> Append {
 
 pub(super) fn read(nats: &Nats, after: u64, bytes: usize) -> Result<Vec<(u64, Bytes)>, EngineError> {
     let range = Range { stream: &nats.names.log, from: after.saturating_add(1), subject: None, bytes };
-    let explain = |failure: Failure| failure.explain(nats, &format!("a read of {}", nats.names.log));
+    let explain = |failure: Failure| nats.explain(failure, &format!("a read of {}", nats.names.log));
     let mut frames = wire::read(nats, &range).map_err(explain)?;
     if frames.is_empty() {
         return read_at_leader(nats, after).map_err(explain);
@@ -77,7 +82,7 @@ fn without_gap(after: u64, frames: &[(u64, Bytes)]) -> usize {
 
 pub(super) fn bounds(nats: &Nats) -> Result<Bounds, EngineError> {
     let info = wire::info(nats, &nats.names.log, "")
-        .map_err(|failure| failure.explain(nats, &format!("the log {}", nats.names.log)))?;
+        .map_err(|failure| nats.explain(failure, &format!("the log {}", nats.names.log)))?;
     let last = info.state.last_seq;
     Ok(Bounds {
         first: if info.state.messages == 0 { last + 1 } else { info.state.first_seq },
@@ -96,10 +101,19 @@ pub(super) fn purge(nats: &Nats, up_to: u64) -> Result<(), EngineError> {
             nats.names.log
         )));
     }
-    // JetStream names the first sequence that stays.
-    let body = serde_json::json!({"seq": up_to + 1});
+    purge_before(nats, up_to + 1)
+}
+
+/// Moves the end of the log forward, if `position` is behind it: JetStream does that with a purge.
+pub(super) fn begin_behind(nats: &Nats, position: u64) -> Result<(), EngineError> {
+    purge_before(nats, position + 1)
+}
+
+/// Removes the frames before a sequence, which is the first that stays.
+fn purge_before(nats: &Nats, sequence: u64) -> Result<(), EngineError> {
+    let body = serde_json::json!({"seq": sequence});
     let purged: Result<Done, Failure> = wire::ask(nats, LONG_REQUEST, "STREAM.PURGE", &nats.names.log, &body);
-    purged.map(drop).map_err(|failure| failure.explain(nats, &format!("a purge of {}", nats.names.log)))
+    purged.map(drop).map_err(|failure| nats.explain(failure, &format!("a purge of {}", nats.names.log)))
 }
 
 #[cfg(test)]

@@ -6,9 +6,12 @@
 //!
 //! | file | concern |
 //! |---|---|
+//! | `settings` | where the servers are |
 //! | `names` | the names of streams and subjects |
+//! | `client` | the connection with the names |
+//! | `failure` | what NATS's error codes mean |
 //! | `link` | the connection, its thread, and the change of the server |
-//! | `wire` | requests, answers, and what NATS's error codes mean |
+//! | `wire` | requests and their answers |
 //! | `log` | appends, reads, ends, purges |
 //! | `tip` | what other nodes announce |
 //! | `rows` | the rows: a key-value bucket |
@@ -16,94 +19,26 @@
 //! | `setup` | makes streams, and compares their settings with what is needed |
 //! | `monitor` | what a server says about itself over HTTP |
 
+mod client;
+mod failure;
 mod link;
 mod log;
 mod monitor;
 mod names;
 mod rows;
+mod settings;
 mod setup;
 mod snapshots;
 mod tip;
 mod wire;
 
+pub use client::Nats;
+pub use settings::{NatsSettings, OpenError};
+
 use crate::cluster::engine::{Append, Bounds, Check, Engine, EngineError, Row, SnapshotError};
 use bytes::Bytes;
-use link::Link;
-use names::Names;
 use std::io::{Read, Write};
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
-use thiserror::Error;
-use tip::Tip;
-use zeroize::Zeroizing;
-
-/// Where the servers are, and who this node is to them.
-#[derive(Clone, Debug, Default)]
-pub struct NatsSettings {
-    /// The name of the cluster: letters, digits, `-` and `_`, at most 32 (`cluster.name`).
-    pub cluster: String,
-    /// The number of the cell.
-    pub cell: u16,
-    /// The name of this node, by which the servers list its connection.
-    pub node: String,
-    /// The servers, `nats://HOST:PORT` or `tls://HOST:PORT`. The first is tried first
-    /// (`cluster.nats`).
-    pub servers: Vec<String>,
-    /// The user and the password.
-    pub user: Option<(String, Zeroizing<String>)>,
-    /// The file with the authorities of the servers' certificates (PEM). `None`: those of the
-    /// system.
-    pub ca: Option<PathBuf>,
-    /// The files with the certificate of this node and its key (PEM).
-    pub certificate: Option<(PathBuf, PathBuf)>,
-    /// The monitor of a server, `http://HOST:PORT` (`cluster.monitor`).
-    pub monitor: Option<String>,
-}
-
-/// The reason why settings cannot be used.
-#[derive(Debug, Error)]
-pub enum OpenError {
-    /// The name cannot be part of the name of a stream.
-    #[error("cluster.name {0:?} needs 1 to 32 letters of ASCII, digits, - or _")]
-    Name(String),
-    /// There is no server.
-    #[error("cluster.nats names no server")]
-    NoServer,
-    /// The address of a server is none.
-    #[error("cluster.nats {0:?} is not nats://HOST:PORT or tls://HOST:PORT: {1}")]
-    Server(String, String),
-    /// The thread did not start.
-    #[error("the thread of the engine does not start: {0}")]
-    Thread(String),
-}
-
-/// The log of one cell in NATS JetStream.
-pub struct Nats {
-    names: Names,
-    link: Link,
-    tip: Arc<Tip>,
-    monitor: Option<String>,
-}
-
-impl Nats {
-    /// Starts the thread that connects to a server, and tries until it succeeds. The servers may be
-    /// away.
-    ///
-    /// # Errors
-    /// A setting makes no sense, or the thread does not start.
-    pub fn open(settings: NatsSettings) -> Result<Nats, OpenError> {
-        let names = Names::new(&settings.cluster, settings.cell)?;
-        let tip = Arc::new(Tip::default());
-        let link = Link::open(&settings, names.tip.clone(), Arc::clone(&tip))?;
-        Ok(Nats { names, link, tip, monitor: settings.monitor })
-    }
-
-    /// Returns the name and the version of the server that this node is connected to, for people.
-    pub fn server(&self) -> Option<(String, String)> {
-        self.link.server().map(|info| (info.server_name, info.version))
-    }
-}
 
 impl Engine for Nats {
     fn append(&self, last: u64, frame: &Bytes) -> Append {
@@ -120,6 +55,10 @@ impl Engine for Nats {
 
     fn purge(&self, up_to: u64) -> Result<(), EngineError> {
         log::purge(self, up_to)
+    }
+
+    fn begin_behind(&self, position: u64) -> Result<(), EngineError> {
+        log::begin_behind(self, position)
     }
 
     fn announce(&self, position: u64) {

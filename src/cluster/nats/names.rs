@@ -1,7 +1,7 @@
 //! The names of what a cluster has in the engine. They are those of NATS's own key-value buckets
 //! and object stores, so that the command `nats` shows them to an operator.
 
-use super::OpenError;
+use super::settings::OpenError;
 
 /// The names for one cell of a cluster.
 pub(super) struct Names {

@@ -1,9 +1,10 @@
 //! The rows: a key-value bucket of NATS (its ADR-8), a stream that keeps the last message of each
 //! subject. Reads go to the leader, because a replica that lags would show an older row.
 
-use super::Nats;
+use super::client::Nats;
+use super::failure::Failure;
 use super::link::{Answerer, LONG_REQUEST, REQUEST};
-use super::wire::{self, Done, Failure};
+use super::wire::{self, Done};
 use crate::cluster::engine::{EngineError, MAX_ROW, Row, check_key};
 use async_nats::HeaderMap;
 use bytes::Bytes;
@@ -20,7 +21,7 @@ fn subject(nats: &Nats, key: &str) -> Result<String, EngineError> {
 }
 
 fn explain(nats: &Nats, key: &str, failure: Failure) -> EngineError {
-    failure.explain(nats, &format!("the row {key:?} of {}", nats.names.rows))
+    nats.explain(failure, &format!("the row {key:?} of {}", nats.names.rows))
 }
 
 pub(super) fn get(nats: &Nats, key: &str) -> Result<Option<Row>, EngineError> {
@@ -40,7 +41,7 @@ fn entry(nats: &Nats, key: &str) -> Result<Option<Entry>, EngineError> {
 
 pub(super) fn all(nats: &Nats) -> Result<Vec<(String, Row)>, EngineError> {
     let info = wire::info(nats, &nats.names.rows, &format!("{}>", nats.names.row))
-        .map_err(|failure| failure.explain(nats, &format!("the rows {}", nats.names.rows)))?;
+        .map_err(|failure| nats.explain(failure, &format!("the rows {}", nats.names.rows)))?;
     let mut rows = Vec::new();
     for subject in info.state.subjects.unwrap_or_default().keys() {
         let key = subject.strip_prefix(&nats.names.row).unwrap_or(subject);

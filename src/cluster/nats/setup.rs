@@ -3,9 +3,11 @@
 //! Only `init` makes streams, and nothing here changes one: the settings of an engine are its
 //! operator's.
 
+use super::client::Nats;
+use super::failure::Failure;
 use super::link::{LONG_REQUEST, REQUEST};
-use super::wire::{self, Done, Failure, StreamConfig, StreamInfo};
-use super::{Nats, monitor};
+use super::monitor;
+use super::wire::{self, Done, StreamConfig, StreamInfo};
 use crate::cluster::engine::{Check, EngineError, MAX_FRAME};
 use serde_json::{Value, json};
 
@@ -55,7 +57,7 @@ pub(super) fn check(nats: &Nats) -> Result<Check, EngineError> {
 }
 
 fn describe(nats: &Nats, stream: &str) -> Result<StreamInfo, EngineError> {
-    wire::info(nats, stream, "").map_err(|failure| failure.explain(nats, &format!("the stream {stream}")))
+    wire::info(nats, stream, "").map_err(|failure| nats.explain(failure, &format!("the stream {stream}")))
 }
 
 /// Looks at the server that this node is connected to.
@@ -134,14 +136,12 @@ fn compare(stream: &str, settings: Vec<Setting>, problems: &mut Vec<String>) {
 pub(super) fn init(nats: &Nats, log_bytes: u64) -> Result<(), EngineError> {
     let names = &nats.names;
     for stream in [&names.log, &names.rows, &names.snapshots] {
-        refuse_used(nats, stream)?;
+        refuse_used(nats, stream, log_bytes)?;
     }
     let kept = |stream: &str, subjects: &[&str]| {
         json!({
             "name": stream, "subjects": subjects, "retention": "limits", "storage": "file", "discard": "new",
             "num_replicas": REPLICAS, "max_msgs": -1, "max_bytes": -1, "max_msgs_per_subject": -1,
-            // Two attempts at once differ in it, so that one of them is refused.
-            "metadata": {"homing.init": nats.link.unique()},
         })
     };
     let mut rows = kept(&names.rows, &[&format!("{}>", names.row)]);
@@ -161,17 +161,27 @@ pub(super) fn init(nats: &Nats, log_bytes: u64) -> Result<(), EngineError> {
     create(nats, &names.log, &log)
 }
 
-/// Refuses a log that is there, and others that are not empty before there is a first log. Empty ones
-/// remain of an attempt that was broken off.
-fn refuse_used(nats: &Nats, stream: &str) -> Result<(), EngineError> {
-    match wire::info(nats, stream, "") {
-        Err(failure) if failure.is_missing_stream() => Ok(()),
-        Err(failure) => Err(failure.explain(nats, &format!("the stream {stream}"))),
-        Ok(info) if stream != nats.names.log && (info.state.last_seq == 0 || !nats.names.is_first) => Ok(()),
-        Ok(_) => Err(EngineError::Refused(format!(
+/// Refuses what is not empty. Empty streams remain of an attempt that was broken off, and are as good
+/// as new ones. The streams of rows and snapshots are those of all cells.
+fn refuse_used(nats: &Nats, stream: &str, log_bytes: u64) -> Result<(), EngineError> {
+    let info = match wire::info(nats, stream, "") {
+        Err(failure) if failure.is_missing_stream() => return Ok(()),
+        Err(failure) => return Err(nats.explain(failure, &format!("the stream {stream}"))),
+        Ok(info) => info,
+    };
+    let is_log = stream == nats.names.log;
+    if info.state.last_seq > 0 && (is_log || nats.names.is_first) {
+        return Err(EngineError::Refused(format!(
             "the stream {stream} is there already, so this cluster was made before: choose another cluster.name, \
              or remove the old one with `nats stream rm {stream}`"
+        )));
+    }
+    match u64::try_from(info.config.max_bytes) {
+        Ok(bytes) if is_log && bytes != log_bytes => Err(EngineError::Refused(format!(
+            "the stream {stream} is there, empty and with max_bytes {bytes}: set cluster.log_size to it, or \
+             remove it with `nats stream rm {stream}`"
         ))),
+        _ => Ok(()),
     }
 }
 
@@ -180,12 +190,9 @@ fn create(nats: &Nats, stream: &str, config: &Value) -> Result<(), EngineError> 
     match created {
         Ok(_) => Ok(()),
         // "Stream name already in use with a different configuration": what an attempt has left
-        // is as good, and a log was not there a moment ago.
-        Err(Failure::Refused(10058, _)) if stream != nats.names.log => Ok(()),
-        Err(Failure::Refused(10058, _)) => {
-            Err(EngineError::Refused(format!("somebody else has just made the stream {stream}")))
-        }
-        Err(failure) => Err(failure.explain(nats, &format!("the creation of the stream {stream}"))),
+        // is as good. Of two at once, the row of the cluster lets one win.
+        Err(Failure::Refused(10058, _)) => Ok(()),
+        Err(failure) => Err(nats.explain(failure, &format!("the creation of the stream {stream}"))),
     }
 }
 

@@ -6,9 +6,10 @@
 //! and an identifier by which the engine drops the second of two equal ones. They are read like
 //! frames, without a consumer.
 
-use super::Nats;
+use super::client::Nats;
+use super::failure::Failure;
 use super::link::{Answerer, LONG_REQUEST, REQUEST};
-use super::wire::{self, Done, Failure, Range};
+use super::wire::{self, Done, Range};
 use crate::clock;
 use crate::cluster::engine::{EngineError, SnapshotError};
 use async_nats::HeaderMap;
@@ -185,7 +186,7 @@ fn purge(nats: &Nats, subject: &str) -> Result<(), EngineError> {
 }
 
 fn explain(nats: &Nats, failure: Failure) -> EngineError {
-    failure.explain(nats, &format!("the snapshots {}", nats.names.snapshots))
+    nats.explain(failure, &format!("the snapshots {}", nats.names.snapshots))
 }
 
 fn digest_text(digest: Context) -> String {

@@ -1,11 +1,12 @@
 //! A whole database, made from one that is in use, for a copy of the store.
 
+use super::digest::META;
 use super::error::failed;
-use super::{Mark, Sqlite, open_for, owner, read_applied, schema};
+use super::{Mark, Sqlite, open_for, owner, read_applied, schema, write_mark};
 use crate::store::StoreError;
 use crate::store::files;
 use crate::store::log::recovery::Applied;
-use rusqlite::OpenFlags;
+use rusqlite::{OpenFlags, params};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -64,6 +65,38 @@ pub fn directory_of(database: &Path) -> Result<u64, StoreError> {
 pub fn adopt(database: &Path, directory: u64) -> Result<(), StoreError> {
     let connection = open_for(database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     owner::write_directory(&connection, directory).map_err(failed)
+}
+
+/// Makes a database that no broker uses the beginning of a log: as of this mark, and of no directory.
+/// Everything is in the one file then.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn rebase(database: &Path, log: u64, mark: &Mark) -> Result<(), StoreError> {
+    let connection = open_for(database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let write = || {
+        let transaction = connection.unchecked_transaction()?;
+        META.put(&mut transaction.prepare(&META.replace())?, params!["log", log as i64])?;
+        write_mark(&transaction, mark)?;
+        owner::write_directory(&transaction, 0)?;
+        transaction.commit()?;
+        connection.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(()))
+    };
+    write().map_err(failed)
+}
+
+/// Moves the mark of a database that no broker uses behind frames that change nothing.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn move_mark(database: &Path, mark: &Mark) -> Result<(), StoreError> {
+    let connection = open_for(database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let write = || {
+        let transaction = connection.unchecked_transaction()?;
+        write_mark(&transaction, mark)?;
+        transaction.commit()
+    };
+    write().map_err(failed)
 }
 
 impl Sqlite {

@@ -227,6 +227,12 @@ pub struct Mark {
 }
 
 impl Mark {
+    /// Returns true for a database that no broker has ever used. One that has left a log is at
+    /// position 0, and is not new.
+    pub fn is_new(&self) -> bool {
+        *self == Mark::default()
+    }
+
     /// Returns the mark of a frame that comes next.
     pub fn behind(&self, head: &Head, digest: Digest) -> Mark {
         let Head { position, moment, next_number, .. } = *head;
