@@ -132,7 +132,7 @@ fn play_all(cells: usize, seeds: u64) {
     println!("{totals:?}");
     let failed = failed.into_inner();
     assert_eq!(failed, u64::MAX, "seed {failed} failed; CELLS_SEED={failed} plays it again");
-    assert!(seeds < 20 || totals.is_complete(), "something never comes about: {totals:?}");
+    assert!(seeds < 100 || totals.is_complete(), "something never comes about: {totals:?}");
 }
 
 #[test]
