@@ -191,6 +191,11 @@ pub(crate) fn every_key_changed() -> Vec<(&'static str, Loaded)> {
                 "admin.certificate" => sources.assignment("admin.key=key.pem"),
                 "admin.key" => sources.assignment("admin.certificate=server.pem"),
                 "auth.http_ca" => sources.assignment("auth.http_url=https://login.example/mqtt"),
+                // So is a cluster without nodes and servers.
+                "cluster.name" => sources
+                    .assignment("cluster.node=a")
+                    .assignment("cluster.nodes=[\"a\"]")
+                    .assignment("cluster.nats=[\"nats://h:4222\"]"),
                 "otlp.ca" => sources.assignment("otlp.endpoint=https://collector.example"),
                 _ => sources,
             };

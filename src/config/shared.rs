@@ -137,7 +137,7 @@ mod tests {
     }
 
     const NODE: &str = "[network]\nlisten = [\"10.0.0.11:1883\"]\n[log]\nlevel = \"debug\"\n[runtime]\nthreads = 7\n\
-        [store]\npath = \"/a\"\n[cluster]\nname = \"plant\"\nnode = \"a\"\nnats = [\"nats://10.0.0.11:4222\"]\n\
+        [store]\npath = \"/a\"\n[cluster]\nname = \"plant\"\nnode = \"a\"\nnodes = [\"a\"]\nnats = [\"nats://10.0.0.11:4222\"]\n\
         [admin]\naddresses = [\"10.0.0.11:11883\"]\ncredentials = \"/a/tokens\"\nallow_plain_http = true\n\
         [auth]\npassword_file = \"/a/passwd\"\n[limits]\nqueue_messages = 7\n";
 
@@ -145,7 +145,10 @@ mod tests {
     fn addresses_and_paths_are_a_node_s_own_and_the_rest_is_the_cluster_s() {
         let (a, b) = (shared(NODE), shared(&NODE.replace("/a", "/b").replace("0.0.11", "0.0.12")));
         assert_eq!(a.keys, b.keys);
-        assert_eq!(a.keys.keys().collect::<Vec<_>>(), ["cluster.name", "limits.queue_messages"]);
+        assert_eq!(
+            a.keys.keys().collect::<Vec<_>>(),
+            ["cluster.name", "cluster.nodes", "limits.queue_messages"]
+        );
         assert_eq!(a.files.keys().collect::<Vec<_>>(), ["admin.credentials", "auth.password_file"]);
         assert_eq!(a.files["auth.password_file"], [PathBuf::from("/a/passwd")]);
         let other = shared(&NODE.replace("queue_messages = 7", "queue_messages = 8"));

@@ -46,7 +46,7 @@ impl Sinking {
         let status = Arc::new(AtomicU16::new(status));
         let (url, file) = (serve(Arc::clone(&status)), tempfile::NamedTempFile::new().expect("a file"));
         let text = format!(
-            "[[sinks]]\nname = \"data\"\nurl = \"{url}?key=hidden\"\nfilters = [\"sensors/#\"]\nbackoff = \"200ms\"\n\
+            "[[sinks]]\nname = \"data\"\nurl = \"{url}?key=of-the-service\"\nfilters = [\"sensors/#\"]\nbackoff = \"200ms\"\n\
              max_backoff = \"1s\"\n{more}"
         );
         std::fs::write(file.path(), text).expect("a file");
@@ -117,7 +117,7 @@ fn a_sink_has_its_messages_its_service_and_what_is_wrong_in_the_api_in_ctl_and_o
     {
         assert!(status == 200 && page.contains(part), "{part}: {page}");
     }
-    assert!(!page.contains("hidden") && !text.contains("hidden"), "{page}");
+    assert!(!page.contains("of-the-service") && !text.contains("of-the-service"), "{page}");
     assert_eq!(get(&own.broker, "/clients/%24sink%2Fdata", &cookie).0, 200);
     let metrics = own.broker.ask("GET", "/metrics", &own.broker.viewer).1;
     for line in [

@@ -209,6 +209,7 @@ mod tests {
             .assignment("cluster.name=plant")
             .assignment("cluster.node=b")
             .assignment("cluster.nodes=[\"a\", \"b\"]")
+            .assignment("cluster.nats=[\"nats://h:4222\"]")
             .load()
             .expect("a node");
         let mut cluster = loaded.config.cluster;
