@@ -55,7 +55,7 @@ use world::{NODES, World};
 
 /// Seeds of every run of the tests, for one cell and for three: 22 s of CPU in a build that is not
 /// optimized (8 ms a seed with one cell, 14 ms with three).
-const SEEDS: u64 = 1000;
+const SEEDS: u64 = 2000;
 
 /// Plays a seed: rounds of one or two faults at once, each followed by a calm.
 fn play(seed: u64, cells: usize) -> World<Numbers> {
