@@ -174,8 +174,9 @@ fn nothing_is_lost_by_kills_of_either_side_and_repetitions_have_the_same_identif
     let file = directory.path().join("kept");
     let free = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("an address");
     let mut service = start_service(free, &file);
-    let mut broker =
-        Broker::start(&sink(&format!("http://{free}/"), "batch_messages = 40\ntimeout = \"2s\"\n"));
+    // Room for all that many rounds publish while the service is away: a full queue refuses messages.
+    let keys = "batch_messages = 40\ntimeout = \"2s\"\nqueue_messages = 1000000\nqueue_bytes = \"1 GiB\"\n";
+    let mut broker = Broker::start(&sink(&format!("http://{free}/"), keys));
     let (address, is_over) = (broker.address(), Arc::new(AtomicBool::new(false)));
     let publishers: Vec<_> = (0..PUBLISHERS)
         .map(|name| {
