@@ -216,8 +216,10 @@ impl Plant {
             // The row of the process before is behind the end of the log by the frames of a second.
             wanted = wanted.or_else(|| reader.engine.bounds().ok().map(|bounds| bounds.last));
             let status = self.ask(&["status"]);
-            let row = status.lines().find(|line| line.starts_with(NODES[node])).unwrap_or_default();
-            let position = row.split_whitespace().nth(3).and_then(|word| word.parse::<u64>().ok());
+            let mut rows = status.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+            // The line "cluster" begins with the name of the node c.
+            let row = rows.find(|row| row.first() == Some(&NODES[node])).unwrap_or_default();
+            let position = row.get(3).and_then(|word| word.parse::<u64>().ok());
             if wanted.is_some_and(|wanted| position >= Some(wanted)) {
                 return;
             }
