@@ -107,7 +107,8 @@ fn a_cluster_over_tls_begins_with_the_store_of_a_broker_by_itself() {
         fleet.run(1, &arguments)
     };
     let (code, unknown) = with(&[&format!("cluster.nats_ca={}", file("ca.pem"))]);
-    assert!(code == 1 && unknown.contains("no connection") && unknown.contains("UnknownIssuer"), "{unknown}");
+    // Both authorities have the same name here, so rustls says BadSignature or UnknownIssuer.
+    assert!(code == 1 && unknown.contains("no connection: IO error: invalid peer certificate"), "{unknown}");
     let certificate = format!("cluster.nats_certificate={}", file("stranger.pem"));
     let (code, stranger) = with(&[&certificate, &format!("cluster.nats_key={}", file("stranger.key"))]);
     assert!(code != 0 && stranger.contains("no connection"), "{stranger}");
