@@ -82,6 +82,8 @@ fn an_alarm_stops_all_nodes_and_a_reseed_heals_with_sessions_and_messages() {
     assert_eq!(subscriber.subscribe(&[("plant/#", 1)]), [1]);
     subscriber.disconnect();
     fleet.publish(0..50);
+    // The base of a reseed is any node, so each must have all of it.
+    fleet.await_caught_up(&*servers.node("alarms").engine);
 
     // The disks of all servers go back. All frames are lost, and the nodes have them.
     servers.go_back();

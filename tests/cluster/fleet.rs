@@ -4,6 +4,7 @@ use crate::proxy::Proxy;
 use crate::servers::{PASSWORD, Servers, own_address};
 use crate::support::process::Process;
 use crate::support::{Connect, Message, RawClient, V5, now};
+use homing::cluster::engine::Engine;
 use rustix::process::Signal;
 use std::fs;
 use std::io::{Read, Write};
@@ -38,6 +39,14 @@ pub struct FleetNode {
 
 /// The exit code of a command, and what it printed.
 pub type Said = (i32, String);
+
+/// Returns the position of a node in what `homing cluster status` prints.
+pub fn position(status: &str, node: &str) -> Option<u64> {
+    let mut rows = status.lines().map(|line| line.split_whitespace());
+    // The line "cluster" begins with the name of the node c.
+    let mut row = rows.find(|row| row.clone().next() == Some(node))?;
+    row.nth(3)?.parse().ok()
+}
 
 impl Fleet {
     /// Writes the configurations. `cluster` are more lines of `[cluster]`.
@@ -135,6 +144,15 @@ impl Fleet {
             assert!(begun.elapsed() < SOON, "{what}: {}", self.run(0, &["cluster", "status"]).1);
             thread::sleep(Duration::from_millis(100));
         }
+    }
+
+    /// Waits until each node has every frame that the log has now.
+    pub fn await_caught_up(&mut self, engine: &dyn Engine) {
+        let last = engine.bounds().expect("both ends").last;
+        self.await_that("nodes with all frames", |fleet| {
+            let status = fleet.ask(0, &["status"]).1;
+            fleet.nodes.iter().all(|node| position(&status, &node.name) >= Some(last))
+        });
     }
 
     /// Returns the node that lets clients in now.

@@ -1,6 +1,7 @@
 //! Three nodes of Homing, as processes, on three servers.
 
 use crate::cut_off::{CutOff, watch_cut_off};
+use crate::fleet::position;
 use crate::proxy::{Passage, Proxy};
 use crate::servers::{PASSWORD, Servers, own_address};
 use crate::support::process::Process;
@@ -216,11 +217,7 @@ impl Plant {
             // The row of the process before is behind the end of the log by the frames of a second.
             wanted = wanted.or_else(|| reader.engine.bounds().ok().map(|bounds| bounds.last));
             let status = self.ask(&["status"]);
-            let mut rows = status.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-            // The line "cluster" begins with the name of the node c.
-            let row = rows.find(|row| row.first() == Some(&NODES[node])).unwrap_or_default();
-            let position = row.get(3).and_then(|word| word.parse::<u64>().ok());
-            if wanted.is_some_and(|wanted| position >= Some(wanted)) {
+            if wanted.is_some_and(|wanted| position(&status, NODES[node]) >= Some(wanted)) {
                 return;
             }
             assert!(begun.elapsed() < SERVES, "{} does not catch up with {wanted:?}: {status}", NODES[node]);
