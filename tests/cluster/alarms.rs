@@ -73,7 +73,7 @@ fn reseed(fleet: &mut Fleet, node: usize) {
 
 #[test]
 fn an_alarm_stops_all_nodes_and_a_reseed_heals_with_sessions_and_messages() {
-    let servers = Servers::start();
+    let servers = Servers::start_at_once();
     let mut fleet = Fleet::new(&servers, "alarms", &["a", "b", "c"], "");
     assert_eq!(fleet.ask(0, &["init"]).0, 0);
     servers.keep();

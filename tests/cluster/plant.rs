@@ -52,7 +52,7 @@ fn program() -> PathBuf {
 impl Plant {
     /// Starts the servers and makes the cluster. The nodes do not run yet.
     pub fn start(level: &str, log_size: &str) -> Plant {
-        let servers = Servers::start();
+        let servers = Servers::start_at_once();
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
         let password = directory.path().join("password");
         fs::write(&password, PASSWORD).expect("a file");

@@ -45,7 +45,7 @@ fn serve(answer: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
 
 #[test]
 fn what_makes_no_sense_is_refused_with_a_line_and_nothing_is_half_done() {
-    let servers = Servers::start();
+    let servers = Servers::start_at_once();
     let doors = servers.doors();
     let server = doors[0].address;
     let mut fleet = Fleet::new(&servers, "refused", &["a", "b"], "");
