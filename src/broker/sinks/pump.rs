@@ -240,7 +240,6 @@ impl Pump {
         let (sink, url) = self.report.change(|facts| (Arc::clone(&facts.name), facts.url.clone()));
         match news {
             SinkNews::Subscribed(reasons) => {
-                self.beginning = None;
                 let refused = self.filters.iter().zip(reasons).filter(|(_, reason)| reason.is_error());
                 for (filter, reason) in refused {
                     warn!(event = "sink.filter_refused", %sink, filter, "this broker does not let the sink subscribe: {reason}; see acl_user of the sink");
@@ -248,7 +247,12 @@ impl Pump {
                 }
                 info!(event = "sink.ready", %sink, url, "the sink has its subscriptions");
                 self.enter_ready(now);
-                tokio::task::spawn_local(bound(Rc::clone(&self.door), self.bounds));
+                let (door, bounds, beginning) = (Rc::clone(&self.door), self.bounds, self.beginning.take());
+                tokio::task::spawn_local(async move {
+                    bound(door, bounds).await;
+                    // With the bounds of other sessions, a long queue would refuse what clients send.
+                    drop(beginning);
+                });
             }
             SinkNews::Failed { cause, status, wait } => {
                 let next_ms = millis(wait);
