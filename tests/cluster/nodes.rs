@@ -22,6 +22,11 @@ use std::time::Duration;
 const ROUNDS: u64 = FAULTS.len() as u64;
 /// The room of the log, as small as it may be. A snapshot is due at two fifths of it.
 const LOG_SIZE: &str = "64 MiB";
+/// The bytes to which it is filled, until a snapshot has purged it: more than four fifths. An owner whose
+/// group does not fit gives no sign of life, and loses its cell within seconds.
+const FILLED: u64 = 56 << 20;
+/// The same afterwards: less, so that the frames behind the snapshot before the newest stay.
+const FILLED_AGAIN: u64 = 44 << 20;
 
 /// What happens in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -168,7 +173,7 @@ fn damage_snapshot(plant: &Plant, owner: usize) -> u64 {
     let begun = now();
     loop {
         let snapshots = node.engine.snapshots().unwrap_or_default();
-        let first = node.engine.bounds().map_or(0, |bounds| bounds.first);
+        let (first, bytes) = node.engine.bounds().map_or((0, FILLED), |bounds| (bounds.first, bounds.bytes));
         if let [.., before, newest] = snapshots[..]
             && first > 1
             && before + 1 >= first
@@ -177,8 +182,9 @@ fn damage_snapshot(plant: &Plant, owner: usize) -> u64 {
             return newest;
         }
         assert!(begun.elapsed() < Duration::from_secs(90), "{snapshots:?} from {first}");
-        // A full log refuses more until it is purged.
-        for _ in 0..10 {
+        // Snapshots purge it within 10 s each.
+        let limit = if first > 1 { FILLED_AGAIN } else { FILLED };
+        for _ in 0..if bytes < limit { 10 } else { 0 } {
             filler.deliver(&message);
         }
         thread::sleep(Duration::from_millis(200));
