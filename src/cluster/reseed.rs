@@ -1,5 +1,5 @@
 //! `homing cluster reseed`: the way out of an alarm. The database of this node becomes the base of a
-//! new log ([`super::base`]), and the alarm, which is about the old log, counts no more. Nodes that
+//! new log (`base`), and the alarm, which is about the old log, counts no more. Nodes that
 //! run see the new row and end with 75, so that the service manager starts them again. Their next start
 //! sets their database aside, and fetches the base.
 
