@@ -185,30 +185,33 @@ fn a_frame_that_does_not_continue_the_log_is_not_taken() {
     assert_eq!(node.tail.mark().position, 2);
 }
 
+/// The boot of the machine of a node.
+const BOOT: Boot = Boot { id: 1, millis: 500 };
+
+/// Returns an owner that has written one group, and a node that has read it at once.
+fn one_frame_just_now(data: &Path) -> (Owner, Node) {
+    let mut owner = Owner::new();
+    owner.group(10, 1 << 20);
+    let mut node = Node::start(data);
+    let now = Moment { monotonic: Instant::ZERO, unix_millis: 42, boot: Some(BOOT) };
+    node.follow(&owner.frames, Arrival::Now(now)).expect("the log continues");
+    (owner, node)
+}
+
 #[test]
 fn a_frame_that_came_just_now_has_the_clocks_of_this_node() {
     let [data] = directories();
-    let mut owner = Owner::new();
-    owner.group(10, 1 << 20);
-    let mut node = Node::start(data.path());
-    let boot = Some(Boot { id: 1, millis: 500 });
-    let now = Moment { monotonic: Instant::ZERO, unix_millis: 42, boot };
-    node.follow(&owner.frames, Arrival::Now(now)).expect("the log continues");
+    let (_, node) = one_frame_just_now(data.path());
     let (database, _) = node.follower.finish().expect("applied");
     let heartbeat = database.heartbeat().expect("read").expect("one");
-    assert_eq!((heartbeat.unix_millis, heartbeat.boot), (42, boot));
+    assert_eq!((heartbeat.unix_millis, heartbeat.boot), (42, Some(BOOT)));
     assert_eq!(heartbeat.file_millis, 1_700_000_000_010, "the time of the file is that of the log");
 }
 
 #[test]
 fn a_late_frame_counts_on_by_the_clocks_of_this_node() {
     let [data] = directories();
-    let mut owner = Owner::new();
-    owner.group(10, 1 << 20);
-    let mut node = Node::start(data.path());
-    let boot = Some(Boot { id: 1, millis: 500 });
-    let now = Moment { monotonic: Instant::ZERO, unix_millis: 42, boot };
-    node.follow(&owner.frames, Arrival::Now(now)).expect("the log continues");
+    let (mut owner, node) = one_frame_just_now(data.path());
     drop(node.follower.finish().expect("applied"));
     // The process starts again, and the log has gone on. Then the node claims.
     owner.group(2_010, 1 << 20);

@@ -1,7 +1,7 @@
 //! A log that lost frames, that was changed or that was purged: an alarm, at which nobody claims and no
 //! node ends again and again. `homing cluster reseed` heals it, and sessions and messages are there.
 
-use crate::fleet::{Fleet, LOST};
+use crate::fleet::{Fleet, LOST, expect_all};
 use crate::servers::Servers;
 use crate::support::now;
 use bytes::Bytes;
@@ -126,11 +126,7 @@ fn an_alarm_stops_all_nodes_and_a_reseed_heals_with_sessions_and_messages() {
 
     let mut subscriber = fleet.connect("subscriber");
     assert!(subscriber.session_present());
-    for number in 0..200 {
-        let publish = subscriber.expect_publish();
-        assert_eq!(String::from_utf8_lossy(&publish.payload), number.to_string());
-        subscriber.complete(&publish);
-    }
+    expect_all(&mut subscriber, 0..200);
     subscriber.disconnect();
     let (code, verified) = fleet.ask(0, &["verify"]);
     assert!(code == 0 && !verified.contains("PROBLEM"), "{verified}");

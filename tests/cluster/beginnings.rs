@@ -1,7 +1,7 @@
 //! A cluster over TLS, with an authority of its own and certificates of the nodes. It begins with the
 //! store of a broker by itself, and one of its nodes ends as such a broker.
 
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, expect_all};
 use crate::servers::{Servers, certificates};
 use crate::support::process::Process;
 use crate::support::{Connect, Message, RawClient, V5, until};
@@ -63,11 +63,7 @@ fn a_cluster_over_tls_begins_with_the_store_of_a_broker_by_itself() {
     fleet.publish(30..60);
     let mut subscriber = fleet.connect("subscriber");
     assert!(subscriber.session_present());
-    for number in 0..60 {
-        let publish = subscriber.expect_publish();
-        assert_eq!(String::from_utf8_lossy(&publish.payload), number.to_string());
-        subscriber.complete(&publish);
-    }
+    expect_all(&mut subscriber, 0..60);
     subscriber.subscribe(&[("kept", 1)]);
     assert_eq!(subscriber.expect_publish().payload, b"retained");
     subscriber.disconnect();

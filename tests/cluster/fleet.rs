@@ -40,6 +40,15 @@ pub struct FleetNode {
 /// The exit code of a command, and what it printed.
 pub type Said = (i32, String);
 
+/// Takes the messages of [`Fleet::publish`], all and in order.
+pub fn expect_all(subscriber: &mut RawClient, payloads: std::ops::Range<u32>) {
+    for number in payloads {
+        let publish = subscriber.expect_publish();
+        assert_eq!(String::from_utf8_lossy(&publish.payload), number.to_string());
+        subscriber.complete(&publish);
+    }
+}
+
 /// Returns the position of a node in what `homing cluster status` prints.
 pub fn position(status: &str, node: &str) -> Option<u64> {
     let mut rows = status.lines().map(|line| line.split_whitespace());
