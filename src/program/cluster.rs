@@ -4,7 +4,7 @@
 use super::data::data_directory;
 use super::output::{REFUSED, complain, say};
 use clap::Subcommand;
-use homing::auth::file_error::LARGEST_SECRET;
+use homing::auth::file_error::{FileError, LARGEST_SECRET};
 use homing::broker::observer::Observer;
 use homing::broker::owner_door::OwnerDoor;
 use homing::broker::reload::ReloadMode;
@@ -18,7 +18,6 @@ use homing::cluster::reseed;
 use homing::cluster::row::ClusterView;
 use homing::cluster::sys;
 use homing::config::{Cluster, Config};
-use homing::file_thread::{opens, read_within};
 use homing::log::stderr;
 use homing::net::tls::client::client_config;
 use homing::net::tls::settings::CertificateFiles;
@@ -179,10 +178,8 @@ pub(crate) fn open_engine(settings: &Cluster) -> Result<Arc<dyn Engine>, String>
 /// The file cannot be read.
 fn password(settings: &Cluster) -> Result<Option<Zeroizing<String>>, String> {
     let Some(path) = settings.password_path() else { return Ok(None) };
-    let _opened = opens(&path);
-    let content = read_within(&path, LARGEST_SECRET).map(Zeroizing::new);
-    let content =
-        content.map_err(|error| format!("cluster.nats_password_file {}: {error}", path.display()))?;
+    let content = FileError::read_within(&path, LARGEST_SECRET).map(Zeroizing::new);
+    let content = content.map_err(|error| format!("cluster.nats_password_file {error}"))?;
     let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
     Ok(Some(Zeroizing::new(String::from_utf8_lossy(line).trim_end_matches('\r').to_owned())))
 }
@@ -196,9 +193,14 @@ pub(crate) fn check_files(settings: &Cluster) -> Result<(), String> {
         return Ok(());
     }
     password(settings)?;
-    let identity = settings.certificate_paths();
+    let (ca, identity) = (settings.ca_path(), settings.certificate_paths());
+    // Without TLS nobody needs the authorities of the system, which a small image may lack.
+    let has_tls = settings.nats.iter().any(|server| server.starts_with("tls://"));
+    if !has_tls && ca.is_none() && identity.is_none() {
+        return Ok(());
+    }
     let identity = identity.map(|(certificate, key)| CertificateFiles { certificate, chain: None, key });
-    let tls = client_config(settings.ca_path().as_deref(), identity.as_ref());
+    let tls = client_config(ca.as_deref(), identity.as_ref());
     tls.map(drop)
         .map_err(|error| format!("{error} (cluster.nats_ca, cluster.nats_certificate or cluster.nats_key)"))
 }

@@ -1,8 +1,12 @@
 //! Where the servers are, and what can be wrong with that.
 
+use crate::file_thread::{opens, read_within};
 use std::path::PathBuf;
 use thiserror::Error;
 use zeroize::Zeroizing;
+
+/// The largest file of certificates in bytes, as for a listener.
+const LARGEST: u64 = 64 << 20;
 
 /// Where the servers are, and who this node is to them.
 #[derive(Clone, Debug, Default)]
@@ -63,8 +67,9 @@ impl NatsSettings {
         for (name, path, what) in files {
             let Some(path) = path else { continue };
             let unusable = |why: String| OpenError::File(name, path.clone(), why);
-            let text =
-                std::fs::read(path).map(Zeroizing::new).map_err(|error| unusable(error.to_string()))?;
+            let _opened = opens(path);
+            let text = read_within(path, LARGEST).map(Zeroizing::new);
+            let text = text.map_err(|error| unusable(error.to_string()))?;
             let text = Zeroizing::new(String::from_utf8_lossy(&text).into_owned());
             if !text.lines().any(|line| line.starts_with("-----BEGIN") && line.contains(what)) {
                 return Err(unusable(format!("it has no {what} in PEM")));
