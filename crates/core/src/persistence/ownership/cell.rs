@@ -382,17 +382,21 @@ impl CellOwnership {
     fn full(&mut self, append: UndecidedAppend, now: Instant, outputs: &mut Vec<OwnershipOutput>) {
         match append.kind {
             // The same as a Claim that came second: nothing of it is in the log.
-            AppendKind::Claim(_) => return self.fenced(outputs),
+            AppendKind::Claim(_) => self.fenced(outputs),
             // The others wait for their suspicion, as after a crash.
             AppendKind::Release => {
                 self.state = State::Released;
-                return outputs.push(OwnershipOutput::Exit(0));
+                outputs.push(OwnershipOutput::Exit(0));
             }
-            AppendKind::Group => outputs.push(OwnershipOutput::GroupFull(append.id)),
-            AppendKind::Beat => {}
+            AppendKind::Group => {
+                outputs.push(OwnershipOutput::GroupFull(append.id));
+                self.in_tenure(Tenure::group_refused);
+            }
+            AppendKind::Beat => {
+                let rest_until = now + self.timing.retry;
+                self.in_tenure(|tenure| tenure.beat_refused(rest_until));
+            }
         }
-        let rest_until = now + self.timing.retry;
-        self.in_tenure(|tenure| tenure.refused(rest_until));
     }
 
     fn recovered(&mut self, outputs: &mut Vec<OwnershipOutput>) {

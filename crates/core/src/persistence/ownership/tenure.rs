@@ -65,10 +65,16 @@ impl Tenure {
         (was == Reach::Isolated).then_some(ReachChange::Rejoin)
     }
 
-    /// The pending append was refused for certain, because the log is full.
-    pub(super) fn refused(&mut self, rest_until: Instant) {
+    /// The pending beat was refused for certain, because the log is full.
+    pub(super) fn beat_refused(&mut self, rest_until: Instant) {
         self.pending = None;
         self.rest_until = rest_until;
+    }
+
+    /// The pending group was refused for certain, because the log has no room for it. It may have
+    /// room for a beat, without which a standby takes over.
+    pub(super) fn group_refused(&mut self) {
+        self.pending = None;
     }
 
     /// A promise leaves by the lease alone.

@@ -211,6 +211,24 @@ fn a_full_log_is_tried_after_a_pause() {
 }
 
 #[test]
+fn an_owner_whose_groups_do_not_fit_keeps_its_lease_by_beats() {
+    let mut machine = Machine::owner();
+    let end = machine.now + 20_000;
+    while machine.now < end {
+        // The driver tries the group again after each pause.
+        machine.tell(Input::GroupReady);
+        let group = machine.append();
+        let outputs = machine.tell(Input::Reply(group, AppendReply::Full));
+        assert_eq!(outputs[0], Output::GroupFull(group));
+        if let Some(Output::Append(beat, _, AppendKind::Beat)) = outputs.get(1) {
+            machine.tell(Input::Reply(*beat, AppendReply::Stored));
+        }
+        machine.now += 150;
+        assert!(machine.cell.may_promise(Instant::from_millis(machine.now)), "at {} ms", machine.now);
+    }
+}
+
+#[test]
 fn the_lease_counts_from_the_first_attempt() {
     let mut machine = Machine::owner();
     assert_eq!(machine.cell.lease_until(), Instant::from_millis(1000 + 4000));
