@@ -19,11 +19,11 @@ use super::row::{ALARM, BASE, CLUSTER, ClusterRow, NODE, Pointer, SNAPSHOT, alar
 use super::tail::Tail;
 use crate::clock;
 use crate::config::DurabilityLevel;
-use crate::store::StoreError;
 use crate::store::sqlite::base::{copy_database, mark_of, rebase};
 use crate::store::sqlite::directory::database_in;
 use crate::store::sqlite::inspect::StoreInspection;
 use crate::store::sqlite::{Mark, Sqlite, SqliteOptions};
+use crate::store::{Moment, StoreError};
 use bytes::Bytes;
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -81,6 +81,7 @@ impl Base {
         let options = SqliteOptions { durability: DurabilityLevel::Commit, size_limit: None };
         let mut follower = Follower::new(Sqlite::open(&base.folder, options)?)?;
         let mut tail = Tail::new(log, 0, follower.mark());
+        let read = Moment::now();
         'log: loop {
             let frames = engine.read(tail.mark().position, READ)?;
             if frames.is_empty() {
@@ -88,7 +89,7 @@ impl Base {
             }
             for (position, bytes) in frames {
                 let Ok(next) = follower.read(&tail, position, &bytes) else { break 'log };
-                follower.take(&mut tail, next, &bytes, Arrival::Late, clock::now())?;
+                follower.take(&mut tail, next, &bytes, Arrival::Late(read), read.monotonic)?;
             }
         }
         base.mark = follower.finish()?.1;

@@ -335,7 +335,7 @@ impl<D: Database> DriverCore<D> {
             // The node has claimed instead. The frame is read again after the Claim is lost.
             return true;
         }
-        let arrival = if self.has_caught_up { Arrival::Now(self.now) } else { Arrival::Late };
+        let arrival = if self.has_caught_up { Arrival::Now(self.now) } else { Arrival::Late(self.now) };
         let Some(follower) = &mut self.follower else { return false };
         let taken = follower.take(&mut self.tail, read, bytes, arrival, self.now.monotonic);
         self.check(taken);

@@ -31,7 +31,8 @@ pub(super) struct Follower<D: Database = Sqlite> {
     /// The time of the first frame that the database does not have; [`Instant::NEVER`] for none.
     since: Instant,
     has_changes: bool,
-    /// The moment of the last frame by the clocks of this node; `None` if its database never had one.
+    /// The moment of the last frame by the clocks of this node; `None` if it never had a frame as it
+    /// was made: its database is new, or came from another node.
     clocks: Option<Heartbeat>,
 }
 
@@ -46,14 +47,14 @@ pub(super) struct Next {
     group: Option<Frame>,
 }
 
-/// When a frame came.
+/// When a frame came, by the node's own clocks: those of another machine may be days apart.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arrival {
     /// It is older than the node's look at the log. The node's clocks when it had an earlier frame, and
-    /// the file time since then, say when it was made.
-    Late,
-    /// The node had all frames before it when it came, so it was made now. The node's own clocks say
-    /// when: those of another machine may be days apart.
+    /// the file time since then, say when it was made. Without such a frame nobody knows, and it counts as
+    /// made now: sessions then live longer, instead of ending early.
+    Late(Moment),
+    /// The node had all frames before it when it came, so it was made now.
     Now(Moment),
 }
 
@@ -63,7 +64,7 @@ impl<D: Database> Follower<D> {
     /// # Errors
     /// The database cannot be read.
     pub(super) fn new(database: D) -> Result<Follower<D>, StoreError> {
-        let clocks = database.heartbeat()?;
+        let clocks = database.heartbeat()?.filter(|heartbeat| heartbeat.has_clocks());
         let catch_up = CatchUp::new(database)?;
         Ok(Follower { catch_up, pieces: Vec::new(), since: Instant::NEVER, has_changes: false, clocks })
     }
@@ -120,11 +121,13 @@ impl<D: Database> Follower<D> {
             return Ok(());
         }
         let file_millis = head.moment.file_millis;
-        head.moment = match arrival {
-            Arrival::Now(Moment { unix_millis, boot, .. }) => Heartbeat { file_millis, unix_millis, boot },
-            Arrival::Late => self.clocks.map_or(head.moment, |clocks| clocks.moved_to(file_millis)),
+        let by_clocks = |Moment { unix_millis, boot, .. }| Heartbeat { file_millis, unix_millis, boot };
+        self.clocks = match arrival {
+            Arrival::Late(_) => self.clocks.map(|clocks| clocks.moved_to(file_millis)),
+            Arrival::Now(now) => Some(by_clocks(now)),
         };
-        self.clocks = Some(head.moment);
+        let (Arrival::Late(read) | Arrival::Now(read)) = arrival;
+        head.moment = self.clocks.unwrap_or(by_clocks(read));
         frame.head = head;
         if let FrameKind::Claim(_) = frame_kind {
             return self.catch_up.take_claim(&frame.head, digest, tail.mark().owner);

@@ -9,9 +9,11 @@ use crate::store::coalesce::CommitGroup;
 use crate::store::database::Database;
 use crate::store::frame::cluster::{FrameKind, GroupBody};
 use crate::store::replicated::NextGroup;
+use crate::store::sqlite::base::adopt;
+use crate::store::sqlite::directory::database_in;
 use crate::store::sqlite::{Mark, Sqlite, SqliteOptions};
 use crate::store::tests::{body, entry, message, rows, session};
-use crate::store::wall::{FileTime, Heartbeat};
+use crate::store::wall::{FileTime, Heartbeat, resume};
 use crate::store::{Boot, Moment};
 use crate::time::Instant;
 use std::path::Path;
@@ -19,6 +21,10 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 pub(super) const LOG: u64 = 77;
+
+/// A frame of the past, which is read at this moment.
+pub(super) const LATE: Arrival =
+    Arrival::Late(Moment { monotonic: Instant::ZERO, unix_millis: 1_800_000_000_000, boot: None });
 
 pub(super) fn open(data: &Path) -> Sqlite {
     let options = SqliteOptions { durability: DurabilityLevel::Os, size_limit: None };
@@ -123,7 +129,7 @@ fn a_database_has_what_the_log_says_whatever_the_pieces_and_the_restarts() {
         owner.group(20, piece);
     }
     let mut one = Node::start(whole.path());
-    one.follow(&owners[0].frames, Arrival::Late).expect("the log continues");
+    one.follow(&owners[0].frames, LATE).expect("the log continues");
     let (database, mark) = one.follower.finish().expect("applied");
     assert_eq!((mark.position, mark.owner.map(|owner| owner.claim.epoch)), (4, Some(1)));
     drop(database);
@@ -131,7 +137,7 @@ fn a_database_has_what_the_log_says_whatever_the_pieces_and_the_restarts() {
     assert!(wanted.iter().any(|row| row.starts_with("entry")), "{wanted:?}");
 
     let mut other = Node::start(pieces.path());
-    other.follow(&owners[1].frames, Arrival::Late).expect("the log continues");
+    other.follow(&owners[1].frames, LATE).expect("the log continues");
     drop(other.follower.finish().expect("applied"));
     assert_eq!(rows(pieces.path()), wanted);
 
@@ -139,11 +145,11 @@ fn a_database_has_what_the_log_says_whatever_the_pieces_and_the_restarts() {
     let frames = &owners[1].frames;
     for stop in 1..frames.len() {
         let mut first = Node::start(restarted.path());
-        first.follow(&frames[..stop], Arrival::Late).expect("the log continues");
+        first.follow(&frames[..stop], LATE).expect("the log continues");
         first.follower.tick(Instant::from_millis(60_000)).expect("applied");
     }
     let mut last = Node::start(restarted.path());
-    last.follow(frames, Arrival::Late).expect("the log continues");
+    last.follow(frames, LATE).expect("the log continues");
     drop(last.follower.finish().expect("applied"));
     assert_eq!(rows(restarted.path()), wanted);
 }
@@ -158,7 +164,7 @@ fn pieces_of_an_owner_that_is_gone_are_dropped() {
     owner.sign(claim(2));
     owner.group(30, 1 << 20);
     let mut node = Node::start(data.path());
-    node.follow(&owner.frames, Arrival::Late).expect("the log continues");
+    node.follow(&owner.frames, LATE).expect("the log continues");
     let (_, mark) = node.follower.finish().expect("applied");
     assert_eq!(mark.owner.map(|owner| owner.claim.epoch), Some(2));
     let bodies = rows(data.path()).iter().filter(|row| row.starts_with("body")).count();
@@ -173,7 +179,7 @@ fn a_frame_that_does_not_continue_the_log_is_not_taken() {
     other.group(10, 1 << 20);
     other.sign(FrameKind::Beat);
     let mut node = Node::start(data.path());
-    node.follow(&owner.frames, Arrival::Late).expect("the log continues");
+    node.follow(&owner.frames, LATE).expect("the log continues");
     let changed = node.read(3, &other.frames[2].bytes).expect_err("another predecessor");
     assert!(matches!(changed, Unfit::Broken(ChainBreak::AnotherPredecessor(_))), "{changed}");
     let moved = node.read(4, &other.frames[1].bytes).expect_err("another position");
@@ -216,11 +222,29 @@ fn a_late_frame_counts_on_by_the_clocks_of_this_node() {
     // The process starts again, and the log has gone on. Then the node claims.
     owner.group(2_010, 1 << 20);
     let mut node = Node::start(data.path());
-    node.follow(&owner.frames, Arrival::Late).expect("the log continues");
+    node.follow(&owner.frames, LATE).expect("the log continues");
     let claim = node.tail.make_sign(claim(2), node.follower.mark().moment);
     node.tail.advance_made(&claim);
     let (database, _) = node.follower.end_with(&node.tail, &claim).expect("applied");
     let heartbeat = database.heartbeat().expect("read").expect("one");
     assert_eq!((heartbeat.unix_millis, heartbeat.boot), (2_042, Some(Boot { id: 1, millis: 2_500 })));
     assert_eq!(heartbeat.file_millis, 1_700_000_002_010);
+}
+
+#[test]
+fn a_node_that_begins_with_the_database_of_another_counts_no_time_by_its_clocks() {
+    let [data] = directories();
+    let (mut owner, node) = one_frame_just_now(data.path());
+    drop(node.follower.finish().expect("applied"));
+    adopt(&database_in(data.path()), 8).expect("written");
+    // A week ahead of the other machine.
+    let read = Moment { monotonic: Instant::from_millis(9), unix_millis: 42 + 604_800_000, boot: None };
+    let claims = |node: &Node| resume(Some(node.follower.mark().moment), read).down;
+    let mut node = Node::start(data.path());
+    assert_eq!(claims(&node), Duration::ZERO, "it claims before it has read a frame");
+    // One that is old already: it counts from when it was read.
+    owner.group(2_010, 1 << 20);
+    node.follow(&owner.frames, Arrival::Late(read)).expect("the log continues");
+    assert_eq!(node.follower.mark().moment.unix_millis, read.unix_millis);
+    assert_eq!(claims(&node), Duration::ZERO);
 }

@@ -2,8 +2,7 @@
 
 use super::commands::{InitialSessions, init};
 use super::engine::{Append, Bounds, Check, Engine, EngineError, Row, SnapshotError};
-use super::follower::Arrival;
-use super::follower_tests::{LOG, Node, Owner, directories, open};
+use super::follower_tests::{LATE, LOG, Node, Owner, directories, open};
 use super::memory_engine::{MemoryCluster, MemoryEngine};
 use super::reseed::reseed;
 use super::row::{CLUSTER, ClusterRow, NodeRow, alarm_key, node_key};
@@ -140,7 +139,7 @@ impl Plant {
             database.join_cluster(id).expect("written");
             drop(database);
             let mut node = Node::start(data.path());
-            node.follow(&owner.frames, Arrival::Late).expect("the log continues");
+            node.follow(&owner.frames, LATE).expect("the log continues");
             drop(node.follower.finish().expect("applied"));
         }
         cluster.lose(0, 2);
@@ -267,7 +266,7 @@ fn an_init_that_is_killed_at_any_call_can_be_repeated() {
             let mut node = Node::start(data.path());
             let mut owner = Owner::new();
             owner.group(10, usize::MAX >> 1);
-            node.follow(&owner.frames, Arrival::Late).expect("the log continues");
+            node.follow(&owner.frames, LATE).expect("the log continues");
             drop(node.follower.finish().expect("applied"));
             let (what, before) = (format!("killed at call {calls}, which {last:?}"), tables(data.path()));
             let engine = Mortal { engine: cluster.node(0), calls_left: calls.into(), last };

@@ -294,7 +294,8 @@ fn beside(database: &Path, suffix: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::super::follower::{Arrival, Follower};
+    use super::super::follower::Follower;
+    use super::super::follower_tests::LATE;
     use super::super::memory_engine::MemoryCluster;
     use super::super::tail::Tail;
     use super::*;
@@ -321,7 +322,7 @@ mod tests {
             let made = tail.make_sign(kind, Heartbeat::default());
             let _ = engine.append(position - 1, &made.bytes);
             let read = follower.read(&tail, position, &made.bytes).expect("the log continues");
-            follower.take(&mut tail, read, &made.bytes, Arrival::Late, Instant::ZERO).expect("taken");
+            follower.take(&mut tail, read, &made.bytes, LATE, Instant::ZERO).expect("taken");
         }
         drop(follower.finish().expect("applied"));
     }

@@ -122,6 +122,16 @@ impl Heartbeat {
         Heartbeat { file_millis: time.reads(now.monotonic), unix_millis: now.unix_millis, boot: now.boot }
     }
 
+    /// Returns this file time without clocks: nobody knows how much time passes after it.
+    pub fn without_clocks(self) -> Heartbeat {
+        Heartbeat { unix_millis: 0, boot: None, ..self }
+    }
+
+    /// Returns false for a heartbeat [`without_clocks`](Heartbeat::without_clocks).
+    pub fn has_clocks(self) -> bool {
+        self.unix_millis != 0 || self.boot.is_some()
+    }
+
     /// Returns the moment of a later file time by the same clocks. File time runs as they do, so this
     /// needs no look at them.
     pub fn moved_to(self, file_millis: u64) -> Heartbeat {

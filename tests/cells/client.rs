@@ -15,8 +15,9 @@ use std::collections::{BTreeSet, VecDeque};
 const ON_THEIR_WAY: usize = 3;
 /// After this time without an answer a client may try another node.
 const PATIENCE_MS: u64 = 3_000;
-/// The Session Expiry Interval in seconds: longer than the wall clocks of nodes are apart.
-const EXPIRY: u32 = 30 * 24 * 60 * 60;
+/// The Session Expiry Interval in seconds: far shorter than the wall clocks of nodes are apart, and
+/// longer than a play.
+const EXPIRY: u32 = 60 * 60;
 const TOPICS: [&str; 2] = ["t/0", "t/1"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -207,11 +207,7 @@ impl Plant {
 
     /// Waits until a node that was just started has every frame that the log has now. Its row says so,
     /// within 2 s. The age of a row says nothing here, where clocks are a week apart.
-    ///
-    /// With two frames more: one that comes when the node has all before it says by the node's own clocks
-    /// when it was made. Until then only the clocks of another node say so, which are a week behind or
-    /// ahead, and sessions would end at a takeover.
-    pub fn await_caught_up(&mut self, node: usize) {
+    fn await_caught_up(&mut self, node: usize) {
         let process = self.nodes[node].process.as_mut().expect("it runs");
         process.line("event=cluster.joined").expect("it joins");
         let reader = self.servers.node("plant");

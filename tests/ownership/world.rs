@@ -33,7 +33,7 @@ const COMPARED: u64 = 4;
 /// No will goes out before this time has passed since a fail-over.
 pub(super) const WILL_GRACE: Duration = Duration::from_secs(10);
 /// The wall clocks of nodes are wrong by up to this time.
-const SKEW: u64 = 3 * 24 * 60 * 60 * 1000;
+const SKEW: u64 = 20 * 24 * 60 * 60 * 1000;
 
 /// What the processes of a world do with the cells that they own.
 pub trait Occupant: Sized + Default {
@@ -302,7 +302,7 @@ impl<O: Occupant> World<O> {
             let Some(copy) = self.engine.snapshot(cell).filter(|_| !is_cut) else {
                 return self.events.add(self.now + 1000, Event::Start { node, cell });
             };
-            self.nodes[node].disks[cell] = Disk::with(self.copies[copy].copied());
+            self.nodes[node].disks[cell] = Disk::with(self.copies[copy].copied().without_clocks());
         }
         let (now, real, by_lease) = (self.local(node), self.now, self.by_lease);
         self.processes += 1;

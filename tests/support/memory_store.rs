@@ -144,6 +144,15 @@ impl Memory {
         image.heartbeat = Some(heartbeat);
     }
 
+    /// Drops the clocks of the last heartbeat, as a node does with the database of another.
+    pub fn without_clocks(self) -> Memory {
+        let mut image = self.lock();
+        image.heartbeat = image.heartbeat.map(Heartbeat::without_clocks);
+        image.mark.moment = image.mark.moment.without_clocks();
+        drop(image);
+        self
+    }
+
     /// Calls `at` with the committed state and returns its result. The store is locked meanwhile.
     pub fn look<T>(&self, at: impl FnOnce(&Image) -> T) -> T {
         at(&self.lock())

@@ -58,13 +58,21 @@ pub fn directory_of(database: &Path) -> Result<u64, StoreError> {
     owner::read_directory(&connection).map_err(failed)
 }
 
-/// Makes a database that no broker uses one of a directory of a cluster, under this identifier.
+/// Makes a database of another node, which no broker uses, one of a directory of a cluster, under this
+/// identifier. The clocks of its last heartbeat are those of the other machine, and are dropped.
 ///
 /// # Errors
 /// The file cannot be written.
 pub fn adopt(database: &Path, directory: u64) -> Result<(), StoreError> {
     let connection = open_for(database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    owner::write_directory(&connection, directory).map_err(failed)
+    let write = || {
+        let transaction = connection.unchecked_transaction()?;
+        let mark = read_applied(&transaction)?.1;
+        write_mark(&transaction, &Mark { moment: mark.moment.without_clocks(), ..mark })?;
+        owner::write_directory(&transaction, directory)?;
+        transaction.commit()
+    };
+    write().map_err(failed)
 }
 
 /// Makes a database that no broker uses the beginning of a log: as of this mark, and of no directory.
