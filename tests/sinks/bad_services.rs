@@ -45,7 +45,7 @@ fn a_service_that_fails_in_any_way_gets_the_message_again_and_nobody_else_notice
         17 => Reply::Answer("429 Slow\r\nRetry-After: Fri, 31 Dec 9999 23:59:59 GMT", ""),
         _ => OK,
     });
-    let mut broker = Broker::start(&sink(&service.url, "timeout = \"500ms\"\n"));
+    let mut broker = Broker::start(&sink(&service.url, "timeout = \"2s\"\n"));
     let mut client = broker.client("bystander");
     client.subscribe(&[("u", 0)]);
     broker.client("writer").deliver(&Message::new("t/1", "1").qos(1));
