@@ -34,7 +34,9 @@ fn await_alarm(fleet: &mut Fleet, why: &str) {
 /// Asks for the confirmation of a reseed. A process that has more than its store is stopped for it.
 fn confirmation(fleet: &mut Fleet, node: usize) -> String {
     let mut attempts = 0..20;
+    let begun = now();
     loop {
+        assert!(begun.elapsed() < Duration::from_secs(120), "no confirmation");
         let (code, asked) = fleet.ask(node, &["reseed"]);
         assert_eq!(code, 2, "{asked}");
         if asked.contains("nothing is done yet") {

@@ -58,10 +58,11 @@ impl Publisher {
     fn connect(owner: SocketAddr) -> Publisher {
         let mut link = Link::open(owner, V5).expect("it listens");
         link.put(&Connect::new(V5, "cut-off").encode());
+        let begun = now();
         loop {
             match link.next() {
                 Came::Packet(Packet::Connack(_)) => break,
-                Came::Nothing => {}
+                Came::Nothing if begun.elapsed() < DISCONNECTED => {}
                 _ => panic!("the owner refuses a client"),
             }
         }

@@ -76,16 +76,23 @@ impl Plant {
         let plant =
             Plant { servers, nodes: nodes.into(), struck: now(), served: None, _directory: directory };
         let said = plant.ask(&["init"]);
-        assert!(said.contains("is made"), "{said}");
+        assert!(said.contains("is made") || said.contains("is there already"), "{said}");
         plant
     }
 
-    /// Returns what `homing cluster` prints.
+    /// Returns what `homing cluster` prints. Servers that have just started on a busy machine may not
+    /// answer yet: then it asks again.
     pub fn ask(&self, arguments: &[&str]) -> String {
-        let mut command = Command::new(program());
-        command.arg("cluster").args(arguments).arg("--config").arg(&self.nodes[0].configuration);
-        let output = command.output().expect("it runs");
-        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+        let begun = now();
+        loop {
+            let mut command = Command::new(program());
+            command.arg("cluster").args(arguments).arg("--config").arg(&self.nodes[0].configuration);
+            let output = command.output().expect("it runs");
+            let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            if !said.contains("no answer from the engine") || begun.elapsed() > SERVES {
+                return said;
+            }
+        }
     }
 
     /// Starts a node. It ends with the thread that called this.
@@ -215,7 +222,7 @@ impl Plant {
         let mut wanted = None;
         loop {
             // The row of the process before is behind the end of the log by the frames of a second.
-            wanted = wanted.or_else(|| reader.engine.bounds().ok().map(|bounds| bounds.last + 2));
+            wanted = wanted.or_else(|| reader.engine.bounds().ok().map(|bounds| bounds.last));
             let status = self.ask(&["status"]);
             if wanted.is_some_and(|wanted| position(&status, NODES[node]) >= Some(wanted)) {
                 return;

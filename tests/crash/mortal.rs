@@ -51,7 +51,7 @@ impl Mortal {
         link.put(&connect.encode());
         let mut pending = unanswered;
         loop {
-            match link.next() {
+            match trial.next(&mut link, &name) {
                 Came::Packet(Packet::Connack(_)) => {
                     pending = Pending::default();
                     self.connected(trial, earlier);

@@ -110,7 +110,7 @@ impl Publisher {
             if is_last && connected && self.exchanges.is_empty() {
                 return Pending::default();
             }
-            match link.next() {
+            match trial.next(&mut link, &self.name()) {
                 Came::Packet(Packet::Connack(connack)) => {
                     connected = true;
                     trial.count_acknowledgement();

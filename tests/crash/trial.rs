@@ -1,6 +1,6 @@
 //! The state that all clients share: time, counts, violations, and the names of messages.
 
-use crate::link::Link;
+use crate::link::{Came, Link};
 use crate::support::wire::{self, Put};
 use crate::support::{Kind, PATIENCE, Packet, Version, now};
 use std::fmt;
@@ -8,7 +8,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// The longest time between the start of clients and the end of their connections. It includes what a
+/// cluster has to do before the kill.
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// Publishes last, to everybody.
 pub const MARKER: u64 = 99;
@@ -143,6 +147,8 @@ pub struct Trial {
     is_doomed: AtomicBool,
     /// Clients that have something to do before the marker.
     busy: AtomicUsize,
+    /// When the clients of now began.
+    begun: Mutex<Instant>,
     address: Mutex<SocketAddr>,
     round: AtomicU64,
     violations: Mutex<Vec<String>>,
@@ -155,6 +161,7 @@ impl Default for Trial {
             acknowledged: AtomicU64::default(),
             is_doomed: AtomicBool::default(),
             busy: AtomicUsize::default(),
+            begun: Mutex::new(now()),
             address: Mutex::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
             round: AtomicU64::default(),
             violations: Mutex::default(),
@@ -226,6 +233,19 @@ impl Trial {
     /// So many clients begin.
     pub fn begin(&self, clients: usize) {
         self.busy.store(clients, Ordering::SeqCst);
+        *locked(&self.begun) = now();
+    }
+
+    /// Returns what comes next on a connection of this client. One that neither brings what the client
+    /// waits for nor ends counts as ended after a while, as a violation: the clients would stay for ever.
+    pub fn next(&self, link: &mut Link, whom: &str) -> Came {
+        let came = link.next();
+        if matches!(came, Came::Nothing) && locked(&self.begun).elapsed() > LONGEST {
+            self.violated(format!("{whom}: its connection does not end"));
+            self.about_to_kill();
+            return Came::End;
+        }
+        came
     }
 
     /// One of them is through with what comes before the marker.

@@ -180,7 +180,7 @@ impl Subscriber {
                     return Ended::Through;
                 }
             }
-            match at.link.next() {
+            match trial.next(&mut at.link, &self.name()) {
                 Came::Packet(packet) => {
                     (at.packets, at.last) = (at.packets + 1, now());
                     self.take(trial, &mut at, &packet, same_life);
