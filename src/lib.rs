@@ -26,6 +26,12 @@
 //! Acknowledgements, and packets that depend on a change, wait until it is committed
 //! ([`durability`]). A session that ends with its connection records nothing.
 //!
+//! Who may connect, and read and write which topics, is decided in [`auth`] (passwords, tokens,
+//! rules), [`access`] and [`login`]. A [`bridge`] to another broker and an HTTP [`sink`] are
+//! sessions as those of clients, whose connections the broker makes itself (`broker::bridges`,
+//! `broker::sinks`). In a [`cluster`] several machines keep one log of records, and
+//! [`persistence::ownership`] decides which of them serves.
+//!
 //! # Packages
 //!
 //! The pure modules are the package `homing-core` (`crates/core`), which knows no clock, no async
@@ -54,7 +60,9 @@
 //! - One thread for the expiry actor.
 //! - One thread for the listeners and for start and stop.
 //! - One thread that writes log lines, and one for the HTTP interface ([`admin`]).
-//! - With a store: a thread for commits, and a thread for reads.
+//! - With a store: a thread for commits, one that applies them to the database, and one for reads.
+//!
+//! [`broker`] has the whole list.
 //!
 //! The hash of a client identifier names the shard in which its session lives. The socket of the
 //! client moves there once, after CONNECT. Shards share little ([`shard::SharedState`]), and send

@@ -1,7 +1,7 @@
 //! The broker as actix runs it: actors, tasks, threads, sockets, and the order of start and stop.
 //!
 //! This folder does the I/O and makes no decision of the protocol: those are in [`crate::shard`]
-//! and below. The rest of the crate, except `main`, `load` and the tests, does not call it.
+//! and below.
 //!
 //! # Actors
 //!
@@ -28,13 +28,18 @@
 //! | shard | `runtime.threads` | an actix arbiter without timers: a shard and its connections |
 //! | expiry | one | an actix arbiter with a timer: the expiry actor |
 //! | `homing-main` | one | supervisor and acceptors |
-//! | `homing-store`, `homing-read` | one each, with a store | [`crate::store::writer`] |
+//! | `homing-store`, `homing-read` | one each, with a store | commits, and pages ([`crate::store::writer`]) |
+//! | `homing-apply` | one, with a store | changes into the database (`store::lagging`) |
+//! | `homing-ship`, `homing-base` | one; one at a time; with `store.ship_to` | the copy of the store (`store::ship`) |
 //! | `homing-view` | one at a time, with a store | looks of operators ([`crate::store::view`]) |
 //! | `homing-shake-N` | `runtime.handshake_threads`, if a listener needs them | handshakes |
 //! | `homing-auth-N` | `auth.workers`, with passwords or tokens | their checks (`authenticator`) |
 //! | `homing-http` | one, with `auth.http_url` | the requests of the `authenticator` by HTTP |
 //! | `homing-bridge` | one, with `[[bridges]]` or `[[sinks]]` | the sockets of bridges and sinks (`bridges`, `sinks`) |
 //! | `homing-log` | one | writes log lines to standard error ([`crate::log::stderr`]) |
+//! | `homing-admin` | one, with `[admin]` | the HTTP interface (`admin`) |
+//! | `homing-otlp` | one, with `[otlp]` | the export of metrics, log lines and traces (`otlp`) |
+//! | `homing-service` | one, under systemd | the messages to systemd (`service`) |
 //!
 //! The process's first thread waits for signals ([`Broker::run`]).
 //!

@@ -1,5 +1,8 @@
 //! A cluster of brokers: several machines that act as one.
 //!
+//! Who owns a cell, when a standby claims it, and what an owner may promise is decided in
+//! [`crate::persistence::ownership`].
+//!
 //! | module | concern |
 //! |---|---|
 //! | `engine` | the door to what keeps the log of a cell on several machines |

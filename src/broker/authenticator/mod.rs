@@ -3,7 +3,8 @@
 //! A request enters the queue only if all work before it and its own fit into `auth.timeout`. So a
 //! storm of logins serves as many clients as it can, and refuses the others at once, instead of
 //! letting all of them wait until they give up. A shard thread asks its own cache first, which
-//! needs no lock because a client always lives in the same shard.
+//! needs no lock because a client always lives in the same shard. Before it, with `auth.failures`,
+//! it takes the lock of the failures by address, for one look at a table.
 //!
 //! A changed line of the password file, or a changed file of keys, has another fingerprint. The
 //! fingerprint is a part of the cache's key, and is compared again when a decision arrives. So a

@@ -1,8 +1,8 @@
-//! The time until the next attempt to connect.
+//! The time until the next attempt: to connect to another broker, or to send a request of a sink.
 
 use std::time::Duration;
 
-/// The waits between the attempts of one bridge: each is twice the one before, up to a maximum.
+/// The waits between the attempts of one bridge or sink: each is twice the one before, up to a maximum.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     first: Duration,
@@ -16,15 +16,15 @@ impl Backoff {
         Backoff { first, most: most.max(first), next: first }
     }
 
-    /// Returns the next wait: between a half and all of it, as `chance` from 0 to 1 says. So the
-    /// bridges of many brokers do not come back to one broker at the same moment.
+    /// Returns the next wait: between a half and all of it, as `chance` from 0 to 1 says. So many
+    /// brokers do not come back to one address at the same moment.
     pub fn next(&mut self, chance: f64) -> Duration {
         let whole = self.next;
         self.next = whole.saturating_mul(2).min(self.most);
         whole.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0)
     }
 
-    /// Begins anew, because the connection was established.
+    /// Begins anew, because an attempt was successful.
     pub fn reset(&mut self) {
         self.next = self.first;
     }

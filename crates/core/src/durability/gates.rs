@@ -10,6 +10,8 @@
 //! | a ticket to a peer | its peer, which knows the order of tickets |
 //! | all others | the outbox, behind a mark that also gates all later bytes |
 //!
+//! Whether an acknowledgement needs a gate is decided in `shard/delivery/published.rs`.
+//!
 //! A gate opens with the commit of its batch. The gate of a QoS 1 message can open before: when
 //! every receiver has finished the message, its storage is not needed any more.
 

@@ -4,7 +4,7 @@
 //! give alone to the connection's [`wire::Wire`], and returns one [`Action`] for the rest: a
 //! message to route, a subscription to enter. A session never sees another session.
 //!
-//! Pure. Called by [`crate::shard`] alone. Imports [`crate::mqtt`] and [`crate::persistence`].
+//! Pure.
 //!
 //! | file | concern |
 //! |---|---|

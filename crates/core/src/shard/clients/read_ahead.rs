@@ -1,7 +1,7 @@
 //! Acknowledgements behind a pause.
 //!
 //! A pause stops the packets that need room: PUBLISH, SUBSCRIBE, UNSUBSCRIBE and AUTH.
-//! Acknowledgements and PINGREQ need none. If they were not read, the broker would send messages
+//! Acknowledgements and PINGREQ need none, or little ([`has_room`]). If they were not read, the broker would send messages
 //! again, or disconnect a client that acknowledges in time. So a paused connection is still read,
 //! until [`MOST_WAITING`] bytes wait. Its acknowledgements are handled at once, in their order, and
 //! the other packets wait in theirs.
