@@ -60,7 +60,7 @@ impl Node {
     }
 }
 
-fn claim(epoch: u64) -> FrameKind {
+pub(super) fn claim(epoch: u64) -> FrameKind {
     FrameKind::Claim(Claim { node: 1, directory: 5, boot: 6, epoch, lease: Duration::from_secs(4) })
 }
 
@@ -81,7 +81,12 @@ fn group(number: u64) -> CommitGroup {
 }
 
 fn next(number: u64) -> NextGroup {
-    let body = GroupBody::of(&group(number), FileTime::default());
+    next_of(&group(number), number)
+}
+
+/// Returns a group on its way into the log, as of so many milliseconds after its beginning.
+fn next_of(group: &CommitGroup, number: u64) -> NextGroup {
+    let body = GroupBody::of(group, FileTime::default());
     NextGroup { body, next_number: number + 2, moment: at(1_700_000_000_000 + number) }
 }
 
@@ -103,14 +108,27 @@ impl Owner {
         self.frames.push(made);
     }
 
-    fn sign(&mut self, kind: FrameKind) {
+    pub(super) fn sign(&mut self, kind: FrameKind) {
         self.add(self.tail.make_sign(kind, at(1_700_000_000_000)));
     }
 
     pub(super) fn group(&mut self, number: u64, piece: usize) {
-        let next = next(number);
+        self.store(&group(number), number, piece);
+    }
+
+    /// Stores a group, as of so many milliseconds after the beginning, in pieces of so many bytes.
+    pub(super) fn store(&mut self, group: &CommitGroup, millis: u64, piece: usize) {
+        let next = next_of(group, millis);
         for part in 0..next.body.pieces(piece) {
             self.add(self.tail.make_piece(&next, part, piece));
+        }
+    }
+
+    /// Stores the first piece of a group, if it has several.
+    pub(super) fn begin_to_store(&mut self, group: &CommitGroup, millis: u64, piece: usize) {
+        let next = next_of(group, millis);
+        if next.body.pieces(piece) > 1 {
+            self.add(self.tail.make_piece(&next, 0, piece));
         }
     }
 }

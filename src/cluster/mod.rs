@@ -42,6 +42,8 @@ mod follower;
 #[cfg(test)]
 mod follower_tests;
 #[cfg(test)]
+mod joining_tests;
+#[cfg(test)]
 #[path = "../../tests/support/memory_engine.rs"]
 #[expect(unreachable_pub, reason = "a module of the test kit")]
 mod memory_engine;

@@ -425,4 +425,4 @@ fn topic(record: &RetainedRecord) -> &str {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

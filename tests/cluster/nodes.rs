@@ -6,11 +6,12 @@
 use crate::clients::{Clients, await_moment_of_kill};
 use crate::cut_off::CutOff;
 use crate::haproxy::Haproxy;
+use crate::link::{Came, Link};
 use crate::plant::{NODES, Plant};
 use crate::retained;
 use crate::servers::SERVERS;
 use crate::support::rng::Rng;
-use crate::support::{Connect, Message, RawClient, V5, now};
+use crate::support::{Connect, Message, PATIENCE, Packet, V5, now};
 use crate::trial::Trial;
 use homing::cluster::engine::Engine;
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ const LOG_SIZE: &str = "64 MiB";
 const FILLED: u64 = 56 << 20;
 /// The same afterwards: less, so that the frames behind the snapshot before the newest stay.
 const FILLED_AGAIN: u64 = 44 << 20;
+/// Time in which this is done, on a busy machine. It mostly takes 15 s.
+const FILLS: Duration = Duration::from_secs(180);
 
 /// What happens in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +46,7 @@ enum Fault {
     AllRolled,
 }
 
-/// Each fault but the last of the servers is played once in each run of the tests. Those of nodes and those of servers have a plant
+/// Each fault is played once in each run of the tests. Those of nodes and those of servers have a plant
 /// of their own, because their rounds mostly wait, and are over in half the time so.
 const OF_NODES: [Fault; 7] = [
     Fault::OwnerKilled,
@@ -152,7 +155,7 @@ fn play(plant: &mut Plant, fault: Fault, owner: usize) -> String {
             plant.kill(other);
         }
         Fault::SnapshotDamaged => {
-            let position = damage_snapshot(plant, owner);
+            let position = damage_snapshot(plant);
             plant.start_from_nothing(standby);
             plant.kill(owner);
             plant.kill(other);
@@ -169,10 +172,8 @@ fn play(plant: &mut Plant, fault: Fault, owner: usize) -> String {
 
 /// Fills the log until two snapshots are there and the frames before them are gone, then puts nonsense
 /// in place of the newest. Returns its position.
-fn damage_snapshot(plant: &Plant, owner: usize) -> u64 {
+fn damage_snapshot(plant: &Plant) -> u64 {
     let node = plant.servers.node("plant");
-    let mut filler = RawClient::connect(plant.nodes[owner].address, &Connect::new(V5, "filler"));
-    let message = Message::new("filler", vec![b'x'; 200_000]).qos(1).retained();
     let begun = now();
     loop {
         let snapshots = node.engine.snapshots().unwrap_or_default();
@@ -184,13 +185,31 @@ fn damage_snapshot(plant: &Plant, owner: usize) -> u64 {
             node.engine.put_snapshot(newest, &mut &b"no database"[..]).expect("stored");
             return newest;
         }
-        assert!(begun.elapsed() < Duration::from_secs(90), "{snapshots:?} from {first}");
+        assert!(begun.elapsed() < FILLS, "{snapshots:?} from {first}, {bytes} bytes");
         // Snapshots purge it within 10 s each.
         let limit = if first > 1 { FILLED_AGAIN } else { FILLED };
-        for _ in 0..if bytes < limit { 10 } else { 0 } {
-            filler.deliver(&message);
+        if bytes < limit {
+            fill(plant);
         }
         thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Adds two megabytes to the log, unless the owner lets its clients go meanwhile: on a machine that is too
+/// busy for the engine, it does.
+fn fill(plant: &Plant) {
+    let message = Message::new("filler", vec![b'x'; 200_000]).qos(1).retained();
+    let Some(owner) = plant.serving() else { return };
+    let Some(mut link) = Link::open(plant.nodes[owner].address, V5) else { return };
+    link.put(&Connect::new(V5, "filler").encode());
+    (1..=10).for_each(|id| link.put(&message.encode(V5, id)));
+    let (mut left, deadline) = (10, now() + PATIENCE);
+    while left > 0 && now() < deadline {
+        match link.next() {
+            Came::Packet(Packet::Ack(_)) => left -= 1,
+            Came::Packet(_) | Came::Nothing => {}
+            Came::End => return,
+        }
     }
 }
 
@@ -227,20 +246,18 @@ fn print_table(seen: &BTreeMap<Fault, Seen>) {
 
 #[test]
 fn what_was_acknowledged_survives_any_fault_of_a_node() {
-    play_rounds(&OF_NODES, OF_NODES.len());
+    play_rounds(&OF_NODES);
 }
 
 #[test]
 fn what_was_acknowledged_survives_any_fault_of_a_server() {
-    // The last one is played by hand, with NODE_ROUNDS=5: once, messages of one session did not come again
-    // after it, and nobody knows yet if the broker or the judge was wrong. See docs/cluster-faults.md.
-    play_rounds(&OF_SERVERS, OF_SERVERS.len() - 1);
+    play_rounds(&OF_SERVERS);
 }
 
-/// Plays faults in turn, `by_itself` of them unless NODE_ROUNDS says otherwise, under one history of clients, and judges it at the end.
-fn play_rounds(faults: &[Fault], by_itself: usize) {
+/// Plays faults in turn, each once unless NODE_ROUNDS says otherwise, under one history of clients, and judges it at the end.
+fn play_rounds(faults: &[Fault]) {
     let seed = variable("NODE_SEED", u64::from(std::process::id()));
-    let rounds = variable("NODE_ROUNDS", by_itself as u64);
+    let rounds = variable("NODE_ROUNDS", faults.len() as u64);
     println!("NODE_SEED={seed} NODE_ROUNDS={rounds}");
     let mut rng = Rng::new(seed);
     let (trial, mut clients) = (Trial::default(), Clients::new(&mut rng));
@@ -296,9 +313,13 @@ fn play_rounds(faults: &[Fault], by_itself: usize) {
         clients.finish(&trial);
         clients.judge(&trial);
     }
+    clients.print_concerned(&trial);
     print_table(&seen);
     let violations = trial.violations();
-    assert!(violations.is_empty(), "NODE_SEED={seed}:\n{}", violations.join("\n"));
+    if !violations.is_empty() {
+        println!("the data of the nodes: {}", plant.keep().display());
+        panic!("NODE_SEED={seed}:\n{}", violations.join("\n"));
+    }
     let verified = plant.ask(&["verify"]);
     assert!(verified.contains("frames checked") && !verified.contains("PROBLEM"), "{verified}");
 }

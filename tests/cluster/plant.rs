@@ -21,6 +21,9 @@ pub const NODES: [&str; 3] = ["a", "b", "c"];
 const SERVES: Duration = Duration::from_secs(90);
 /// A week, by which the wall clocks of neighbours differ.
 const WEEK: i64 = 7 * 24 * 3600;
+/// Messages that a 3.1.1 client withholds come to it again within a round, and nobody is disconnected for
+/// what is withheld: a round may take minutes.
+const REDELIVERY: &str = "[redelivery]\ninterval = \"3s\"\nattempts = \"unlimited\"\nack_timeout = \"off\"\n";
 /// Time in which a node serves that stood by.
 const OTHERS: Duration = Duration::from_secs(20);
 
@@ -41,7 +44,7 @@ pub struct Plant {
     struck: Instant,
     /// When another one was seen to serve after that.
     served: Option<Instant>,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 /// Returns the program of the nodes: the one that was built with the tests, or `CLUSTER_PROGRAM`.
@@ -65,7 +68,7 @@ impl Plant {
             let text = format!(
                 "[network]\nlisten = [\"{address}\"]\n[log]\nlevel = \"{level}\"\n[runtime]\nthreads = 2\n\
                  [admin]\naddresses = \"off\"\n\
-                 [store]\npath = {data:?}\nqueue_messages = 1000000\nqueue_bytes = \"1 GiB\"\n\
+                 {REDELIVERY}[store]\npath = {data:?}\nqueue_messages = 1000000\nqueue_bytes = \"1 GiB\"\n\
                  [cluster]\nname = \"plant\"\nnode = \"{name}\"\nnodes = [\"a\", \"b\", \"c\"]\n\
                  nats = [{}]\nnats_user = \"homing\"\nnats_password_file = {password:?}\nlog_size = \"{log_size}\"\n",
                 urls.join(", ")
@@ -73,8 +76,7 @@ impl Plant {
             fs::write(&configuration, text).expect("a file");
             NodeProcess { process: None, address, doors, directory: data, configuration }
         });
-        let plant =
-            Plant { servers, nodes: nodes.into(), struck: now(), served: None, _directory: directory };
+        let plant = Plant { servers, nodes: nodes.into(), struck: now(), served: None, directory };
         let said = plant.ask(&["init"]);
         assert!(said.contains("is made") || said.contains("is there already"), "{said}");
         plant
@@ -230,6 +232,11 @@ impl Plant {
             assert!(begun.elapsed() < SERVES, "{} does not catch up with {wanted:?}: {status}", NODES[node]);
             thread::sleep(Duration::from_millis(100));
         }
+    }
+
+    /// Leaves the data directories of the nodes for inspection. Returns where they are.
+    pub fn keep(self) -> PathBuf {
+        self.directory.keep()
     }
 
     /// Returns the server that leads the log.

@@ -112,6 +112,13 @@ impl Clients {
         let wills = self.mortals.iter().map(|m| (m.series(), m.fates.as_slice()));
         judge::record_violations(trial, &published.chain(wills).collect(), &self.subscribers);
     }
+
+    /// Prints all that came to the sessions with which something was wrong.
+    pub fn print_concerned(&self, trial: &Trial) {
+        for subscriber in self.subscribers.iter().filter(|s| trial.concerns(&s.name())) {
+            println!("all that came to {}:{}", subscriber.name(), subscriber.history());
+        }
+    }
 }
 
 /// Waits until `is_enough`, or for [`LONGEST`]. Then waits for `then`: the seed draws this time, so

@@ -1,7 +1,7 @@
 //! Compares promised with received messages, once all queues are drained.
 
 use crate::publisher::Fate;
-use crate::subscriber::{Interval, Seen, Subscriber};
+use crate::subscriber::{Interval, Subscriber};
 use crate::trial::{Class, Series, Stamp, Trial};
 use std::collections::BTreeMap;
 
@@ -11,7 +11,6 @@ pub type Sent<'a> = BTreeMap<Series, &'a [Fate]>;
 pub fn record_violations(trial: &Trial, sent: &Sent<'_>, subscribers: &[Subscriber]) {
     let (mut promised, mut came) = (0, 0);
     for subscriber in subscribers {
-        let before = trial.count_violations();
         in_order(trial, sent, subscriber);
         let all = sent.iter().filter(|(s, _)| s.class != Class::Retained);
         for (series, fates) in all.filter(|(s, _)| subscriber.classes().contains(&s.class)) {
@@ -20,10 +19,6 @@ pub fn record_violations(trial: &Trial, sent: &Sent<'_>, subscribers: &[Subscrib
                 promised += u64::from(missed(trial, subscriber, stamp, fate));
                 came += arrived(trial, subscriber, stamp, fate);
             }
-        }
-        if trial.count_violations() > before {
-            let seen: String = subscriber.log.seen.iter().map(Seen::to_string).collect();
-            println!("all that came to {}:{seen}", subscriber.name());
         }
     }
     let count: usize = sent.values().map(|fates| fates.len()).sum();

@@ -22,6 +22,7 @@
 //!   their identifiers. At QoS 1 an identifier is recorded while the message is already on its way.
 //!   So this is checked only for messages that came before a new QoS 2 PUBLISH on the same
 //!   connection: that PUBLISH waits until all before it is recorded.
+//! - To a 5.0 client nothing comes twice on one connection.
 //!
 //! `copy` loses the whole data directory, and brings it back from its copy.
 //!
@@ -150,6 +151,7 @@ fn what_was_acknowledged_survives_kill_9() {
         clients.finish(&trial);
         clients.judge(&trial);
     }
+    clients.print_concerned(&trial);
     println!("{within} of {rounds} kills met acknowledgements under way, in all: {sum}");
     let violations = trial.violations();
     if !violations.is_empty() {

@@ -101,7 +101,8 @@ impl Publisher {
             trial.must_be_killed(&self.name());
             return connects;
         };
-        link.put(&Connect::persistent(self.version, &self.name()).encode());
+        // With nothing left to send it sends no PINGREQ.
+        link.put(&Connect::persistent(self.version, &self.name()).keep_alive(0).encode());
         let mut connected = false;
         loop {
             if connected {

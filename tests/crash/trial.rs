@@ -266,11 +266,13 @@ impl Trial {
     }
 
     pub fn has_violations(&self) -> bool {
-        self.count_violations() > 0
+        !locked(&self.violations).is_empty()
     }
 
-    pub fn count_violations(&self) -> usize {
-        locked(&self.violations).len()
+    /// Returns true if a violation is about the client of this name.
+    pub fn concerns(&self, name: &str) -> bool {
+        let text = format!(": {name}: ");
+        locked(&self.violations).iter().any(|violation| violation.contains(&text))
     }
 
     pub fn violations(&self) -> Vec<String> {

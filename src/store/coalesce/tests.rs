@@ -352,6 +352,11 @@ fn lawful_groups(steps: Vec<(u8, usize)>, cuts: &[usize]) -> (Vec<CommitGroup>, 
     (groups, model)
 }
 
+/// Returns groups that an owner may have stored one after the other. [`lawful`] says what a step is.
+pub(crate) fn any_groups(steps: Vec<(u8, usize)>, cuts: &[usize]) -> Vec<CommitGroup> {
+    lawful_groups(steps, cuts).0
+}
+
 fn absorbed(groups: Vec<CommitGroup>) -> CommitGroup {
     let mut all = CommitGroup::default();
     for (at, mut group) in groups.into_iter().enumerate() {

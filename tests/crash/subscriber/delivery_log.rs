@@ -179,6 +179,7 @@ impl DeliveryLog {
     pub fn received(&mut self, mut came: Unacked, dup: bool) -> Vec<String> {
         let mut faults = Vec::new();
         let Unacked { id, stamp, qos, .. } = came;
+        let repeated = dup && self.came_here(id, stamp);
         self.seen.push(Seen::Publish { id, stamp, dup });
         let before = self.unreleased.get(&id).copied();
         let again = before.is_some() && qos == 2;
@@ -213,14 +214,29 @@ impl DeliveryLog {
                 None if delivered => faults.push(format!("{stamp} (id {id}, dup {dup}) a second time")),
                 None => {}
             }
-            self.unreleased.insert(id, Unreleased { stamp, receipt: false });
+            // The PUBREC for its first copy on this connection may be under way.
+            let receipt = repeated && before.is_some_and(|open| open.receipt);
+            self.unreleased.insert(id, Unreleased { stamp, receipt });
         }
         if !again {
             self.arrived(stamp);
         }
-        self.unacked.push(came);
+        if !repeated {
+            self.unacked.push(came);
+        }
         self.marked |= stamp.series.publisher == MARKER;
         faults
+    }
+
+    /// Returns true if this PUBLISH has come on this connection. In 3.1.1 a broker may repeat one that is not
+    /// acknowledged, and Homing does so after `redelivery.interval`. It is owed once all the same.
+    pub fn came_here(&self, id: u16, stamp: Stamp) -> bool {
+        let here = self.seen.iter().rev().take_while(|seen| !matches!(seen, Seen::Connected { .. }));
+        let mut publishes = here.filter_map(|seen| match seen {
+            Seen::Publish { id, stamp, .. } => Some((*id, *stamp)),
+            _ => None,
+        });
+        publishes.any(|came| came == (id, stamp))
     }
 
     fn has_arrived(&self, stamp: Stamp) -> bool {
@@ -255,5 +271,63 @@ impl DeliveryLog {
         self.seen.push(Seen::Pubrel { id });
         let open = self.unreleased.remove(&id)?;
         (!open.receipt).then(|| format!("PUBREL {id} for {} without PUBREC", open.stamp))
+    }
+}
+
+mod tests {
+    use super::*;
+
+    const SERIES: Series = Series { class: Class::Fleet, publisher: 0, qos: 2 };
+
+    fn publish(id: u16, number: usize) -> Unacked {
+        Unacked { id, stamp: Stamp { series: SERIES, number }, qos: 2, firm: true }
+    }
+
+    /// A client that got messages and kept its PUBRECs back until they came again on the connection.
+    fn withheld(count: u16) -> DeliveryLog {
+        let mut log = DeliveryLog::default();
+        log.reconnected(false, 0);
+        for dup in [false, true] {
+            for id in 1..=count {
+                assert_eq!(log.received(publish(id, id.into()), dup), [""; 0]);
+            }
+        }
+        log
+    }
+
+    #[test]
+    fn what_was_repeated_on_one_connection_is_owed_once_on_the_next() {
+        let mut log = withheld(3);
+        log.reconnected(false, 1);
+        for id in 1..=3 {
+            assert_eq!(log.received(publish(id, id.into()), true), [""; 0]);
+        }
+        assert_eq!(log.received(publish(4, 4), false), [""; 0]);
+    }
+
+    #[test]
+    fn what_was_repeated_and_does_not_come_on_the_next_connection_is_missed() {
+        let mut log = withheld(2);
+        log.reconnected(false, 1);
+        assert_eq!(log.received(publish(2, 2), true), ["f/0/2 #2 came again before f/0/2 #1 (id 1)"]);
+        let mut log = withheld(1);
+        log.reconnected(false, 1);
+        assert_eq!(
+            log.received(publish(2, 2), false),
+            ["f/0/2 #2 is new, and f/0/2 #1 (id 1) did not come again"]
+        );
+    }
+
+    #[test]
+    fn a_pubrec_that_crosses_a_repetition_counts() {
+        let mut log = DeliveryLog::default();
+        log.reconnected(false, 0);
+        assert_eq!(log.received(publish(1, 1), false), [""; 0]);
+        log.acknowledged(1, 2);
+        assert_eq!(log.received(publish(1, 1), true), [""; 0]);
+        assert_eq!(log.released(1), None);
+        // The broker has the PUBREC, and owes nothing more.
+        log.reconnected(false, 1);
+        assert_eq!(log.received(publish(2, 2), false), [""; 0]);
     }
 }

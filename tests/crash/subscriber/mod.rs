@@ -3,7 +3,7 @@
 
 mod delivery_log;
 
-pub use delivery_log::{DeliveryLog, Interval, Seen};
+pub use delivery_log::{DeliveryLog, Interval};
 
 use crate::link::{Came, Link};
 use crate::support::client::subscribe_packet;
@@ -11,7 +11,7 @@ use crate::support::packet::{Ack, Connack, Granted};
 use crate::support::rng::Rng;
 use crate::support::{Connect, Kind, PATIENCE, Packet, Property, Publish, V5, Version, now};
 use crate::trial::{Class, Pending, Stamp, Trial, acknowledge, unsubscribe};
-use delivery_log::Unacked;
+use delivery_log::{Seen, Unacked};
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -102,6 +102,11 @@ impl Subscriber {
         format!("s{}", self.number)
     }
 
+    /// Returns all that came to it, for whoever has to find out how a violation came about.
+    pub fn history(&self) -> String {
+        self.log.seen.iter().map(Seen::to_string).collect()
+    }
+
     pub fn classes(&self) -> &[Class] {
         &self.classes
     }
@@ -160,7 +165,8 @@ impl Subscriber {
     fn connection(&mut self, trial: &Trial, same_life: bool) -> Ended {
         let unanswered = Ended::Killed(Pending { connects: 1, ..Pending::default() });
         let Some(mut link) = Link::open(trial.address(), self.version) else { return unanswered };
-        let mut connect = Connect::persistent(self.version, &self.name()).clean(self.afresh);
+        // It may withhold acknowledgements for longer than any Keep Alive, and sends no PINGREQ.
+        let mut connect = Connect::persistent(self.version, &self.name()).clean(self.afresh).keep_alive(0);
         if self.version == V5 {
             connect = connect.with(Property::ReceiveMaximum(self.window));
         }
@@ -309,6 +315,10 @@ impl Subscriber {
         };
         if publish.qos != self.granted.min(stamp.series.qos) {
             trial.violated(format!("{}: {stamp} at QoS {}", self.name(), publish.qos));
+        }
+        // 5.0 [MQTT-4.4.0-1]
+        if self.version == V5 && publish.dup && self.log.came_here(publish.id, stamp) {
+            trial.violated(format!("{}: {stamp} came twice on one connection", self.name()));
         }
         let unacked = Unacked { id: publish.id, stamp, qos: publish.qos, firm: publish.qos == 2 };
         for fault in self.log.received(unacked, publish.dup) {
