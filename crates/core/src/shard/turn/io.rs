@@ -47,7 +47,7 @@ use crate::shard::rules::access_change::{QueueCheck, walk_after_change};
 use crate::shard::turn::commits::{go_on_with_commit, release_finished};
 use crate::shard::turn::effects::Effects;
 use crate::shard::turn::work::Job;
-use crate::shard::{ReadProgress, Shard, reconfigure};
+use crate::shard::{Shard, reconfigure};
 use crate::slots::ConnectionId;
 use crate::time::Instant;
 
@@ -180,23 +180,6 @@ impl Shard {
     /// Returns true if work continues in a later turn. The sockets are polled first.
     pub fn has_jobs(&self) -> bool {
         !self.work.is_empty() || self.fans.any()
-    }
-
-    /// Takes in bytes that a socket had, and flushes whenever much waits to be written. Never
-    /// returns [`ReadProgress::Flush`].
-    pub fn take_in(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        bytes: &[u8],
-        io: &mut impl Io,
-    ) -> ReadProgress {
-        let mut progress = self.receive(now, id, bytes);
-        while progress == ReadProgress::Flush {
-            self.flush(now, io);
-            progress = self.receive(now, id, &[]);
-        }
-        progress
     }
 
     /// Carries out all effects, in rounds, until none makes a connection dirty or the turn is over.
