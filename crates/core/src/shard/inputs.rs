@@ -213,7 +213,7 @@ impl Shard {
     /// Takes in a batch of a peer. Batches of one peer come in their order. A batch that takes more
     /// than this turn continues in later turns, and later batches wait for its end.
     pub fn take_peer_batch(&mut self, now: Instant, peer_batch: PeerBatch) {
-        if self.fans.any() {
+        if !self.fans.is_empty() {
             return self.fans.push_batch(peer_batch);
         }
         Box::new(Underway::new(peer_batch)).take_up(now, self);
