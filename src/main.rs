@@ -206,7 +206,7 @@ fn run(command: BrokerCommand, settings: &Settings) -> ExitCode {
         Err(refusal) => return refuse(&refusal),
     };
     match command {
-        BrokerCommand::Serve => serve(loaded, settings.clone()),
+        BrokerCommand::Serve => serve(loaded, settings),
         BrokerCommand::Doctor { post_to_sinks } => check(&loaded, post_to_sinks),
         BrokerCommand::CheckConfig { without_files: false } => check_with_files(&loaded),
         BrokerCommand::CheckConfig { without_files: true } => {

@@ -1,4 +1,4 @@
-//! Numbers as people read them: on the pages, and in the texts of `homing ctl`.
+//! Numbers and times as people read them: on the pages, and in the texts of `homing ctl`.
 //!
 //! Each kind of figure has one form. Durations have theirs in [`crate::time::duration`], because
 //! the log writes them, too.
@@ -77,6 +77,33 @@ pub(super) fn per_second(rate: f64) -> String {
     format!("{}/s", rounded(rate))
 }
 
+/// Returns the time of day, in UTC.
+pub(super) fn clock_time(unix_ms: u64) -> String {
+    let secs = unix_ms / 1_000;
+    format!("{:02}:{:02}:{:02}", secs / 3_600 % 24, secs / 60 % 60, secs % 60)
+}
+
+/// Returns the date and the time of day, in UTC, such as `2026-11-24 09:02:11`.
+pub(super) fn date_time(unix_ms: u64) -> String {
+    let (year, month, day) = date_of(unix_ms / 86_400_000);
+    format!("{year:04}-{month:02}-{day:02} {}", clock_time(unix_ms))
+}
+
+/// Returns the year, month and day of the Gregorian calendar, of days since 1970-01-01.
+///
+/// Counts from the first of March of year 0, so that the day of a leap year comes last. 400 years
+/// have 146,097 days.
+fn date_of(days: u64) -> (u64, u64, u64) {
+    let since_march_0 = days + 719_468;
+    let (cycle, day) = (since_march_0 / 146_097, since_march_0 % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month_from_march = (5 * day + 2) / 153;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = cycle * 400 + year + u64::from(month <= 2);
+    (year, month, day - (153 * month_from_march + 2) / 5 + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,5 +132,17 @@ mod tests {
             "1.2M/s",
         ];
         assert_eq!(rates.map(per_second), texts);
+    }
+
+    #[test]
+    fn a_time_has_its_date_also_around_the_end_of_february() {
+        let at = |secs: u64| date_time(secs * 1_000);
+        assert_eq!(at(0), "1970-01-01 00:00:00");
+        assert_eq!(at(951_782_399), "2000-02-28 23:59:59");
+        assert_eq!(at(951_782_400), "2000-02-29 00:00:00");
+        assert_eq!(at(951_868_800), "2000-03-01 00:00:00");
+        assert_eq!(at(1_709_251_199), "2024-02-29 23:59:59");
+        assert_eq!(at(1_735_689_599), "2024-12-31 23:59:59");
+        assert_eq!(at(4_107_542_400), "2100-03-01 00:00:00");
     }
 }

@@ -18,7 +18,7 @@
 //! | `audit`, `logins`, `listing` | the actions of operators, the logins, a page of sessions |
 //! | [`metrics`] | the metrics of the broker in Prometheus' text format |
 //! | `timeline`, `traces`, `wheel` | redelivery, the steps of messages, and the deadlines |
-//! | `human` | numbers as people read them |
+//! | `human` | numbers and times as people read them |
 //! | `recent` | the last two minutes of a few figures, and the last hour and day of others |
 //! | `terms` | the settings that a reload changes |
 //! | `advice` | what to do about a problem |

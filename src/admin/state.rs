@@ -11,7 +11,7 @@ use super::login_failures::LoginFailures;
 use super::logins::PageLogins;
 use super::metrics::requests::RequestCounts;
 use super::names::ProcessTag;
-use super::queries::sorted::LastPass;
+use super::queries::sorted_pass::LastPass;
 use super::recent::RecentFigures;
 use super::recent::history::History;
 use super::terms::AdminTerms;
@@ -66,7 +66,7 @@ pub(super) struct AdminState {
     pub(super) logins: PageLogins,
     /// The actions of operators.
     pub(super) audit: AuditLog,
-    pub(super) traces: Traces,
+    pub(super) traces: Arc<Traces>,
     pub(super) process: ProcessTag,
     /// The last search for stuck clients.
     pub(super) stuck: SharedSearch,
@@ -224,7 +224,7 @@ impl AdminState {
             credentials,
             logins: PageLogins::default(),
             audit: AuditLog::default(),
-            traces: Traces::default(),
+            traces: Arc::default(),
             process: ProcessTag::of_start(clock::unix_millis()),
             stuck: SharedSearch::default(),
             longest_queues: SharedSearch::default(),

@@ -99,7 +99,7 @@ async fn begin_and_note(operator: Operator, order: TraceOrder) -> Result<u64, Fa
     let payload = matches!(order.payloads, TracedPayloads::Shown).then(|| ("payload", "true".to_owned()));
     let target = order.clients.join(", ");
     let arguments = arguments(&[payload, operator.note_parameter(), topics]);
-    let begun = state.traces.begin(state, state.running()?, order).await;
+    let begun = state.traces.begin(state.running()?, order).await;
     // A reload since the permit may have found no trace to hide.
     state.hide_traced_payloads();
     let result = begun.as_ref().map_or_else(|_| "refused".to_owned(), |number| format!("trace {number}"));

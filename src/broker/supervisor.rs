@@ -115,14 +115,9 @@ impl Supervisor {
         let expiry_arbiter = arbiter(Driver::Clock, EXPIRY.to_owned())?;
         let expiry = start_expiry(&config, &expiry_arbiter, &shards, &statistics);
         arbiters.push(expiry_arbiter);
-        let options = WriterOptions { sync: config.store.synced_every(), ..WriterOptions::default() };
-        let start =
-            |opened: storage::OpenedStore| opened.start(options, shards.clone(), Arc::clone(&shared), failed);
         let view = opened.as_ref().map(|opened| Arc::new(opened.view(&shared)));
+        let start = |opened| start_writer(&config, opened, &shards, &parts, failed);
         let writer = opened.map(start).transpose()?;
-        if let Some(writer) = &writer {
-            statistics.set_store(writer.statistics());
-        }
         watch(statistics.pulses(), &shards, &expiry, writer.as_ref());
         let logins = start_logins(&config, &plan, decoys.as_ref(), count, &first.digests)?;
         logins.iter().for_each(|logins| logins.watch(statistics.pulses()));
@@ -478,6 +473,21 @@ fn start_shard(
         let driver = ShardDriver::new(core, statistics, listeners);
         ShardActor::new(driver, shared, sys)
     })
+}
+
+/// Starts the threads of an opened store, and counts what they do. `failed` receives the cause when
+/// the store fails. Errors: as those of [`storage::OpenedStore::start`].
+fn start_writer(
+    config: &Config,
+    opened: storage::OpenedStore,
+    shards: &[Addr<ShardActor>],
+    parts: &SharedParts<'_>,
+    failed: oneshot::Sender<StoreError>,
+) -> Result<Writer, StartError> {
+    let options = WriterOptions { sync: config.store.synced_every(), ..WriterOptions::default() };
+    let writer = opened.start(options, shards.to_vec(), Arc::clone(parts.shared), failed)?;
+    parts.statistics.set_store(writer.statistics());
+    Ok(writer)
 }
 
 fn start_expiry(

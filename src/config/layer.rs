@@ -5,7 +5,7 @@
 //! override hides would otherwise come out on the day the override goes away.
 
 use super::keys::{self, SECTIONS, key};
-use super::problem::Problem;
+use super::problem::{Problem, nearest};
 use super::rule::ValueType;
 use super::secrets::without_secrets;
 use super::table::Key;
@@ -19,16 +19,6 @@ use std::path::Path;
 
 /// The largest configuration in bytes. One with 1,000 bridges and 1,000 sinks has less than 1 MiB.
 const LARGEST: u64 = 16 << 20;
-
-/// Maximum number of edits between an unknown key and the key that is suggested.
-const NEAR: usize = 3;
-
-/// Returns the name most like an unknown one, if it is near.
-pub(super) fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let distance = |name: &str| strsim::damerau_levenshtein(name, unknown);
-    let all = known.into_iter().map(|name| (distance(name), name));
-    all.min_by_key(|(edits, _)| *edits).filter(|(edits, _)| *edits <= NEAR).map(|(_, name)| name)
-}
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layer {

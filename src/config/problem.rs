@@ -4,6 +4,16 @@
 use std::fmt;
 use std::path::PathBuf;
 
+/// Maximum number of edits between an unknown key and the key that is suggested.
+const NEAR: usize = 3;
+
+/// Returns the name most like an unknown one, if it is near.
+pub(super) fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let distance = |name: &str| strsim::damerau_levenshtein(name, unknown);
+    let all = known.into_iter().map(|name| (distance(name), name));
+    all.min_by_key(|(edits, _)| *edits).filter(|(edits, _)| *edits <= NEAR).map(|(_, name)| name)
+}
+
 /// Every problem that was found, in the order of the layers. Never empty.
 #[derive(Debug)]
 pub struct ConfigRefusal(pub Vec<Problem>);

@@ -1,8 +1,7 @@
 //! The checks that all lists of tables have in common: `[[listeners]]`, `[[slo]]`,
 //! `[[bridges]]`, `[[sinks]]` and `[[redelivery.rules]]`. A problem is reported with the number of its table.
 
-use super::layer::nearest;
-use super::problem::Problem;
+use super::problem::{Problem, nearest};
 use super::rule::ValueRule;
 use super::value::{self, origin, written};
 use config::{Map, Value, ValueKind};

@@ -1,6 +1,6 @@
 //! The start of the HTTP interface beside the broker.
 
-use super::data::data_directory;
+use super::data::{data_directory, socket_path};
 use super::settings::{Settings, read_configuration};
 #[cfg(feature = "otlp")]
 use homing::admin::metrics::{self, requests::RequestCounts};
@@ -15,13 +15,13 @@ use homing::doctor;
 use homing::finding::Finding;
 #[cfg(feature = "otlp")]
 use homing::otlp::MetricsSource;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The HTTP interface at the start.
 pub(crate) enum AdminPart {
-    /// The interface is not started yet.
-    Waits,
+    /// The interface is not started yet. Its Unix socket will have this path; `None` for none.
+    Waits(Option<PathBuf>),
     /// The interface was started; `None` if it is not configured or its default address is taken.
     Started(Option<AdminServer>),
 }
@@ -36,21 +36,27 @@ pub(crate) enum StoreOpened {
 }
 
 impl AdminPart {
+    /// Starts the interface before the store is opened, as [`Self::start`] does.
+    ///
+    /// # Errors
+    /// As those of [`Self::start`].
+    pub(crate) fn begin(config: &Config) -> Result<AdminPart, AdminError> {
+        let mut part = AdminPart::Waits(socket_path(config));
+        part.start(config, StoreOpened::No)?;
+        Ok(part)
+    }
+
     /// Starts the interface, if it can start now: its socket needs its directory. Before the store
     /// is opened, an address that is taken is no failure: another broker may have the data
     /// directory, and the store says so.
     ///
     /// # Errors
     /// An address or a socket that the operator set cannot be used, or the system refuses a thread.
-    pub(crate) fn start(
-        &mut self,
-        config: &Config,
-        mut socket: Option<&Path>,
-        opened: StoreOpened,
-    ) -> Result<(), AdminError> {
+    pub(crate) fn start(&mut self, config: &Config, opened: StoreOpened) -> Result<(), AdminError> {
+        let AdminPart::Waits(socket) = self else { return Ok(()) };
+        let mut socket = socket.as_deref();
         let exists = |path: &Path| path.parent().is_none_or(Path::exists);
-        let waits = opened == StoreOpened::No && socket.is_some_and(|path| !exists(path));
-        if matches!(self, AdminPart::Started(_)) || waits {
+        if opened == StoreOpened::No && socket.is_some_and(|path| !exists(path)) {
             return Ok(());
         }
         let mut options = config.admin.clone();
@@ -75,20 +81,26 @@ impl AdminPart {
         Ok(())
     }
 
-    /// Notes that this process stands by as a node of a cluster, with this configuration. The
+    /// Starts the interface of a node of a cluster that stands by with this configuration. The
     /// interface checks the configuration at the time of the check, as in [`Self::started`].
+    ///
+    /// # Errors
+    /// As those of [`Self::start`].
     pub(crate) fn joined(
-        &self,
+        &mut self,
         view: &Arc<ClusterView>,
         config: &Arc<StandbyConfig>,
         settings: &Settings,
-        store: Store,
-    ) {
-        let AdminPart::Started(Some(server)) = self else { return };
-        let settings = settings.clone();
-        let checks = Arc::new(move || check_own(&settings, &store));
-        server.joined(Arc::clone(view), Arc::clone(config), checks);
-        config.watch(Box::new(server.settings_watcher()));
+    ) -> Result<(), AdminError> {
+        let first = config.config();
+        self.start(&first, StoreOpened::Yes)?;
+        if let AdminPart::Started(Some(server)) = self {
+            let settings = settings.clone();
+            let checks = Arc::new(move || check_own(&settings, &first.store));
+            server.joined(Arc::clone(view), Arc::clone(config), checks);
+            config.watch(Box::new(server.settings_watcher()));
+        }
+        Ok(())
     }
 
     /// Returns the metrics of now, each time that it is called, for the export by OTLP. Requests to

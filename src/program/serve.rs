@@ -4,14 +4,13 @@
 use super::administration::{AdminPart, StoreOpened};
 use super::banner::{banner, log_listeners, warn_of_entrances, warn_of_unproven_names};
 use super::cluster::{self, OwnerPart};
-#[cfg(feature = "admin")]
-use super::data::socket_path;
 use super::data::{open_store, storage_line};
 #[cfg(feature = "otlp")]
 use super::export::ExportPart;
-use super::output::{complain, failed, say};
+use super::output::{failed, say};
 use super::settings::{Settings, configuration_line, read_configuration};
 use homing::broker::observer::Observer;
+use homing::broker::reload::ConfigReader;
 use homing::broker::standby::StandbyConfig;
 use homing::broker::{Broker, OpenListener, Signals};
 use homing::clock;
@@ -31,103 +30,61 @@ use std::time::Duration;
 const HANGS: Duration = Duration::from_secs(10);
 
 /// Runs the broker until it is stopped.
-pub(crate) fn serve(mut loaded: Loaded, settings: Settings) -> ExitCode {
+pub(crate) fn serve(loaded: Loaded, settings: &Settings) -> ExitCode {
     log::start(&loaded.config.log);
+    run(loaded, settings).unwrap_or_else(|code| code)
+}
+
+/// Runs the broker, with its log begun.
+///
+/// # Errors
+/// The exit code of a start that failed, after a line that says why.
+fn run(mut loaded: Loaded, settings: &Settings) -> Result<ExitCode, ExitCode> {
     #[cfg(feature = "otlp")]
-    let export = match ExportPart::start(&loaded.config.otlp) {
-        Ok(export) => export,
-        Err(error) => return failed(&error.with_key()),
-    };
+    let export = ExportPart::start(&loaded.config.otlp).map_err(|error| failed(&error.with_key()))?;
     #[cfg(not(feature = "otlp"))]
-    if let Err(error) = otlp::check(&loaded.config.otlp) {
-        return failed(&error.with_key());
-    }
+    otlp::check(&loaded.config.otlp).map_err(|error| failed(&error.with_key()))?;
     for ignored in &loaded.ignored {
         tracing::warn!(event = "config.variable_ignored", "{ignored}");
     }
     raise_descriptor_limit();
     service::starts();
-    let configuration = configuration_line(&loaded);
-    let mut signals = match Signals::catch() {
-        Ok(signals) => signals,
-        Err(error) => {
-            complain(&format!("cannot wait for signals: {error}"));
-            return ExitCode::FAILURE;
-        }
-    };
-    let storage = storage_line(&loaded.config);
+    let (configuration, storage) = (configuration_line(&loaded), storage_line(&loaded.config));
+    let mut signals =
+        Signals::catch().map_err(|error| failed(&format!("cannot wait for signals: {error}")))?;
     let addresses_file = addresses_file(&loaded.config);
     cluster::make_directory(&loaded.config);
     // Before the store is opened, so that a probe learns that the broker is starting. The socket of
     // a new data directory comes with the directory.
     #[cfg(feature = "admin")]
-    let (mut admin, socket) = (AdminPart::Waits, socket_path(&loaded.config));
-    #[cfg(feature = "admin")]
-    if let Err(error) = admin.start(&loaded.config, socket.as_deref(), StoreOpened::No) {
-        return failed(&error);
-    }
-    let mut sources = KeySources::of_start(&loaded);
-    let owner = loaded.config.cluster.is_on().then(|| {
+    let mut admin = AdminPart::begin(&loaded.config).map_err(|error| failed(&error))?;
+    let reader = config_reader(settings);
+    let (mut owner, mut sources) = (None, KeySources::of_start(&loaded));
+    if loaded.config.cluster.is_on() {
         let node = cluster::join(&loaded.config, &mut signals)?;
-        let again = settings.clone();
-        let reader = Arc::new(move || read_again(&again));
-        let config = StandbyConfig::new(loaded.config.clone(), sources.clone(), reader);
-        let config = Arc::new(config);
+        let config = Arc::new(StandbyConfig::new(loaded.config, sources, Arc::clone(&reader)));
         // The data directory is there now, so that the interface of a standby answers.
         #[cfg(feature = "admin")]
-        match admin.start(&loaded.config, socket.as_deref(), StoreOpened::Yes) {
-            Ok(()) => admin.joined(&node.view, &config, &settings, loaded.config.store.clone()),
-            Err(error) => return Err(failed(&error)),
-        }
-        cluster::stand_by(&config, node, &mut signals).map(|owner| (owner, config.take()))
-    });
-    let mut owner = match owner.transpose() {
-        Ok(Some((owner, (config, of_config)))) => {
-            // It may have been read again meanwhile.
-            (loaded.config, sources) = (config, of_config);
-            Some(owner)
-        }
-        Ok(None) => None,
-        Err(code) => return code,
-    };
-    let opened = match &mut owner {
-        Some(owner) => owner.store(),
-        None => open_store(&loaded.config),
-    };
-    let store = match opened {
-        Ok(store) => store,
-        Err(error) => return failed(&error),
-    };
-    #[cfg(feature = "admin")]
-    if let Err(error) = admin.start(&loaded.config, socket.as_deref(), StoreOpened::Yes) {
-        return failed(&error);
+        admin.joined(&node.view, &config, settings).map_err(|error| failed(&error))?;
+        owner = Some(cluster::stand_by(&config, node, &mut signals)?);
+        // The configuration may have been read again meanwhile.
+        (loaded.config, sources) = config.take();
     }
+    let opened = owner.as_mut().map_or_else(|| open_store(&loaded.config), OwnerPart::store);
+    let store = opened.map_err(|error| failed(&error))?;
+    #[cfg(feature = "admin")]
+    admin.start(&loaded.config, StoreOpened::Yes).map_err(|error| failed(&error))?;
     #[cfg(feature = "admin")]
     let store_settings = loaded.config.store.clone();
     let started = match (&owner, store) {
         (Some(_), Some(store)) => Broker::start_as_owner(loaded.config, store),
         (_, store) => Broker::start_with(loaded.config, store),
     };
-    let broker = match started {
-        Ok(broker) => broker,
-        Err(error) => return failed(&error),
-    };
-    let again = settings.clone();
-    broker.read_again_by(Arc::new(move || read_again(&again)), sources);
-    warn_of_entrances(broker.listeners());
-    warn_of_unproven_names(broker.listeners());
-    if let Some(file) = &addresses_file {
-        write_addresses(file, broker.listeners());
-    }
-    let of_reloads = addresses_file.clone();
-    broker.watch_listeners(Arc::new(move |news| {
-        log_listeners(news);
-        if let Some(file) = &of_reloads {
-            write_addresses(file, &news.open);
-        }
-    }));
+    let broker = started.map_err(|error| failed(&error))?;
+    broker.read_again_by(reader, sources);
+    publish_listeners(&broker, addresses_file.clone());
     #[cfg(feature = "admin")]
-    let administration = admin.started(&broker, &settings, store_settings);
+    let administration = admin.started(&broker, settings, store_settings);
     #[cfg(not(feature = "admin"))]
     let administration: Option<String> = None;
     #[cfg(feature = "otlp")]
@@ -147,7 +104,29 @@ pub(crate) fn serve(mut loaded: Loaded, settings: Settings) -> ExitCode {
     #[cfg(feature = "otlp")]
     drop(export);
     stderr::flush();
-    code
+    Ok(code)
+}
+
+/// Returns the reader of the configuration for reloads.
+fn config_reader(settings: &Settings) -> ConfigReader {
+    let settings = settings.clone();
+    Arc::new(move || read_again(&settings))
+}
+
+/// Writes the addresses of the listeners to `addresses_file`, and warns of listeners without
+/// protection; does so again after each reload that changes listeners.
+fn publish_listeners(broker: &Broker, addresses_file: Option<PathBuf>) {
+    warn_of_entrances(broker.listeners());
+    warn_of_unproven_names(broker.listeners());
+    if let Some(file) = &addresses_file {
+        write_addresses(file, broker.listeners());
+    }
+    broker.watch_listeners(Arc::new(move |news| {
+        log_listeners(news);
+        if let Some(file) = &addresses_file {
+            write_addresses(file, &news.open);
+        }
+    }));
 }
 
 /// Reads the configuration for a reload, and the files that only the HTTP interface and the export

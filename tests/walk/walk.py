@@ -70,7 +70,7 @@ def profile(homing, folder, walk):
     addresses = os.path.join(folder, "addresses")
     environment = dict(os.environ, HOMING_RUNTIME__THREADS="1", HOMING_NETWORK__ADDRESSES_FILE=addresses,
                        HOMING_STORE__PATH=os.path.join(folder, "store"),
-                       HOMING_AUTH__ANONYMOUS="always")
+                       HOMING_AUTH__ANONYMOUS="always", HOMING_SYS__PUBLISH_INTERVAL="off")
     command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", homing, "serve", "--listen", "127.0.0.1:0"]
     log = open(os.path.join(folder, "log"), "w+")
     process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)

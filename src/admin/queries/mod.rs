@@ -11,6 +11,7 @@ pub(super) mod retained;
 pub(super) mod sessions;
 pub(super) mod slow;
 pub(super) mod sorted;
+pub(super) mod sorted_pass;
 pub(super) mod stuck;
 pub(super) mod target;
 pub(super) mod unfinished;

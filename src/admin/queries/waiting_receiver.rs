@@ -1,8 +1,7 @@
 //! The receiver of a message that waits: a client, or a bridge or a sink with the reason why it
 //! does not send.
 
-use crate::admin::human::{counted, long, seconds};
-use crate::admin::pages::views::date_time;
+use crate::admin::human::{counted, date_time, long, seconds};
 use crate::bridge::{self, BridgeState};
 use crate::broker::bridges::reports::FarFacts;
 use crate::broker::bridges::status::BridgeFacts;

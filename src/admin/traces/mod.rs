@@ -7,7 +7,6 @@ pub(super) mod book;
 pub(super) mod fates;
 pub(super) mod step;
 
-use crate::admin::state::State;
 use crate::broker::observer::Observer;
 use crate::clock;
 use crate::events::trace::TracedPayloads;
@@ -105,14 +104,13 @@ impl Traces {
     /// the shards are told, so that no step is lost. Errors: the bound that has no room for the
     /// trace.
     pub(super) async fn begin(
-        &self,
-        state: &State,
+        self: &Arc<Self>,
         observer: &Observer,
         order: TraceOrder,
     ) -> Result<u64, BookFull> {
         let number = self.book().begin(clock::now(), order)?;
         if let Some(steps) = observer.statistics().trace_steps.listen(CHANNEL) {
-            actix_rt::spawn(collect(state.clone(), steps));
+            actix_rt::spawn(collect(Arc::clone(self), observer.clone(), steps));
         }
         self.tell_shards(observer).await;
         self.book().note_told(number);
@@ -207,10 +205,9 @@ impl TraceRow {
 }
 
 /// Takes steps, and ends the traces whose time is over, until the broker stops.
-async fn collect(state: State, mut from: Receiver<TraceStep>) {
-    let observer = state.started_observer().await;
+async fn collect(traces: Arc<Traces>, observer: Observer, mut from: Receiver<TraceStep>) {
     let feed = &observer.statistics().trace_steps;
-    let (traces, mut looked, mut steps) = (&state.traces, clock::now(), Vec::new());
+    let (mut looked, mut steps) = (clock::now(), Vec::new());
     loop {
         match tokio::time::timeout(TICK, from.recv_many(&mut steps, CHANNEL)).await {
             Ok(0) => return,
@@ -232,7 +229,7 @@ async fn collect(state: State, mut from: Receiver<TraceStep>) {
             looked = now;
             let has_ended = traces.book().end_due(now);
             if has_ended {
-                traces.tell_shards(observer).await;
+                traces.tell_shards(&observer).await;
                 traces.changed.notify_waiters();
             }
         }

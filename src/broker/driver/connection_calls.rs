@@ -13,9 +13,6 @@ use crate::shard::{ConnectionId, Input, ReadProgress};
 use std::cell::RefMut;
 use std::sync::Arc;
 
-/// Bytes of partial packets that a shard may have taken in before the broker's total includes them.
-pub(super) const PARTIAL_GROWTH: i64 = 1024 * 1024;
-
 impl ConnectionDriver for ShardDriver {
     fn begin_turn(&self) {
         self.shard.borrow_mut().begin_turn();
@@ -50,14 +47,7 @@ impl ConnectionDriver for ShardDriver {
 
     fn take_in(&self, id: ConnectionId, bytes: &[u8]) -> ReadProgress {
         self.traffic.add_received(bytes.len());
-        self.with_shard(|shard, now| {
-            let progress = shard.take_in(now, id, bytes, &mut self.io());
-            // Parts of packets alone do not wake the flusher, which reports them otherwise.
-            if shard.unreported_partial() > PARTIAL_GROWTH {
-                shard.report_memory();
-            }
-            progress
-        })
+        self.with_shard(|shard, now| shard.take_in(now, id, bytes, &mut self.io()))
     }
 
     fn await_rest(&self, id: ConnectionId, has_partial: bool) {

@@ -91,6 +91,15 @@ pub(super) fn put_copies(to: &mut Vec<u8>, copies: &[BodyCopy]) -> u32 {
     copies.len() as u32
 }
 
+/// Returns the two high bits of an operation's kind, which say how it folds.
+fn fold_bits(fold: Fold) -> u8 {
+    match fold {
+        Fold::Plain => 0,
+        Fold::Received => 1 << 6,
+        Fold::Unknown => 2 << 6,
+    }
+}
+
 struct Writer<'a> {
     to: &'a mut Vec<u8>,
     time: FileTime,
@@ -98,13 +107,9 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn put(&mut self, operation: &Operation) {
-        let fold = match operation.fold {
-            Fold::Plain => 0,
-            Fold::Received => 1,
-            Fold::Unknown => 2,
-        };
+        let fold = fold_bits(operation.fold);
         let begin = |to: &mut Vec<u8>, kind: u8, number: u64| {
-            to.push(kind | fold << 6);
+            to.push(kind | fold);
             put_number(to, number);
         };
         match &operation.record {

@@ -11,7 +11,7 @@
 //! | `names` | the names in the folder, and what follows from them |
 //! | `generation` | the files of one log in the folder |
 //! | `base` | a whole database on its way to the folder |
-//! | `thread` | what the thread does next |
+//! | `thread` | the start of the thread, and what it does next |
 
 mod base;
 mod generation;
@@ -19,14 +19,14 @@ pub(super) mod names;
 mod thread;
 
 pub(super) use generation::names_in;
+pub(super) use thread::start;
 
 use super::StoreError;
 use crate::clock;
 use crate::time::Instant;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::Builder;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tracing::warn;
 
@@ -271,26 +271,6 @@ impl Shipping {
     fn ended(&self) {
         self.lock().has_ended = true;
         self.wake.notify_all();
-    }
-}
-
-/// Starts the thread for the log of a data directory.
-///
-/// # Errors
-/// The system refuses a thread.
-pub(super) fn start(
-    options: ShipOptions,
-    data: PathBuf,
-    log: u64,
-    synced: u64,
-) -> Result<Arc<Shipping>, StoreError> {
-    let shipping = Arc::new(Shipping::new(options.to.clone(), synced));
-    let of_thread = Arc::clone(&shipping);
-    let run = move || thread::run(options, data, log, &of_thread);
-    // The thread may hang in a write for ever, so nobody joins it.
-    match Builder::new().name("homing-ship".into()).spawn(run) {
-        Ok(_) => Ok(shipping),
-        Err(error) => Err(StoreError::Failed(format!("a thread for the store: {error}"))),
     }
 }
 

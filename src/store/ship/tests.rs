@@ -12,6 +12,7 @@ use crate::store::statistics::StoreStatistics;
 use crate::store::tests::{body, commit, entry, message, rows, session};
 use crate::store::{Moment, Store};
 use std::fs;
+use std::sync::Arc;
 use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;

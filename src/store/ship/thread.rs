@@ -1,14 +1,16 @@
-//! The shipping thread: what it does next.
+//! The shipping thread: its start, and what it does next.
 
 use super::base::{self, BaseCopy, Making};
 use super::generation::Generation;
 use super::{MANY, ShipOptions, Shipping};
 use crate::clock;
 use crate::scheduling;
+use crate::store::StoreError;
 use crate::store::log::tail::{Gone, LogTail};
 use crate::store::obstacle::Obstacle;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::Builder;
 use std::time::Duration;
 use tracing::{info, warn};
 
@@ -32,8 +34,28 @@ impl From<Gone> for Refusal {
     }
 }
 
+/// Starts the thread for the log of a data directory.
+///
+/// # Errors
+/// The system refuses a thread.
+pub(in crate::store) fn start(
+    options: ShipOptions,
+    data: PathBuf,
+    log: u64,
+    synced: u64,
+) -> Result<Arc<Shipping>, StoreError> {
+    let shipping = Arc::new(Shipping::new(options.to.clone(), synced));
+    let of_thread = Arc::clone(&shipping);
+    let run = move || run(options, data, log, &of_thread);
+    // The thread may hang in a write for ever, so nobody joins it.
+    match Builder::new().name("homing-ship".into()).spawn(run) {
+        Ok(_) => Ok(shipping),
+        Err(error) => Err(StoreError::Failed(format!("a thread for the store: {error}"))),
+    }
+}
+
 /// Runs the thread until a stop.
-pub(super) fn run(options: ShipOptions, data: PathBuf, log: u64, shipping: &Arc<Shipping>) {
+fn run(options: ShipOptions, data: PathBuf, log: u64, shipping: &Arc<Shipping>) {
     scheduling::yield_to_traffic();
     let _ended = Ended(shipping);
     base::clear(&data);

@@ -52,6 +52,12 @@ impl Peers {
         }
     }
 
+    /// Returns this shard.
+    #[inline]
+    pub(crate) fn here(&self) -> ShardId {
+        self.here
+    }
+
     /// Returns the number of shards of the broker, with this one.
     pub(crate) fn shards(&self) -> u8 {
         self.all.len() as u8

@@ -213,7 +213,8 @@ impl ShardControl<'_> {
         if core.shared.retained().find(topic, self.now).is_none() {
             return false;
         }
-        let mut erasure = Publication::new(Parts { retain: true, ..own_parts(topic, &[]) }, None, core.here);
+        let mut erasure =
+            Publication::new(Parts { retain: true, ..own_parts(topic, &[]) }, None, core.peers.here());
         routes.retain(self.now, &mut erasure, None, None, core);
         true
     }
@@ -276,7 +277,7 @@ impl ShardControl<'_> {
 fn publication<'a>(letter: &'a StoredLetter, core: &Core) -> Publication<'a> {
     let message = &letter.message;
     let parts = Parts { retain: false, expires: Instant::NEVER, ..message.parts() };
-    let mut publication = Publication::new(parts, None, core.here);
+    let mut publication = Publication::new(parts, None, core.peers.here());
     publication.outgoing.publisher_name = message.shared_publisher();
     publication.atomic = true;
     publication

@@ -41,7 +41,6 @@ use std::sync::Arc;
 /// The lowest layer of a shard.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub(super) here: ShardId,
     pub(super) settings: ShardSettings,
     pub(super) shared: Arc<SharedState>,
     pub(super) connections: Connections,
@@ -64,7 +63,6 @@ impl Core {
     pub(crate) fn new(here: ShardId, shards: u8, settings: ShardSettings, shared: Arc<SharedState>) -> Core {
         let sessions = Sessions::new(&settings);
         Core {
-            here,
             access: AccessRules::new(&settings.access),
             connections: Connections::new(&settings),
             dead_letters: DeadLetters::new(sessions.rules().keep_dead_letters()),

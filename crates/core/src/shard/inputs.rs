@@ -70,7 +70,7 @@ impl Shard {
     /// Stores sessions that outlive their connections from here on. Call it before anything else.
     /// `next_number` is above every number that the store has seen.
     pub fn keep_in_store(&mut self, next_number: u64) {
-        self.core.durability.keep_in_store(self.core.here, next_number);
+        self.core.durability.keep_in_store(self.core.peers.here(), next_number);
     }
 
     /// Stores sessions from here on, and takes up the content of the store. Call it before anything
@@ -213,7 +213,7 @@ impl Shard {
     /// Takes in a batch of a peer. Batches of one peer come in their order. A batch that takes more
     /// than this turn continues in later turns, and later batches wait for its end.
     pub fn take_peer_batch(&mut self, now: Instant, peer_batch: PeerBatch) {
-        if self.fans.any() {
+        if !self.fans.is_empty() {
             return self.fans.push_batch(peer_batch);
         }
         Box::new(Underway::new(peer_batch)).take_up(now, self);
@@ -280,7 +280,7 @@ impl Shard {
 impl Shard {
     /// Returns the number of this shard.
     pub fn here(&self) -> ShardId {
-        self.core.here
+        self.core.peers.here()
     }
 
     /// Returns the effects of the turn so far.
@@ -354,10 +354,10 @@ fn housekeeping(now: Instant, next: Instant, shard: &mut Shard) {
     shard.routes.ask_for_orphaned_queues(now, &mut shard.core);
     letter_keeping::drop_oldest(&mut shard.core);
     let next_number = shard.core.durability.write_buffer().map(|buffer| buffer.upcoming_number());
-    let Core { here, shared, counters, effects, figures, sessions, connections, durability, .. } =
-        &mut shard.core;
+    let is_first = shard.here() == ShardId(0);
+    let Core { shared, counters, effects, figures, sessions, connections, durability, .. } = &mut shard.core;
     figures.recount(now, next_number, sessions, connections);
-    if here.0 == 0 {
+    if is_first {
         let gone = shared.retained().expire(now, EXPIRED_AT_ONCE);
         effects.retained |= gone > 0;
         counters.drops.add(DropReason::Expired, gone);

@@ -36,7 +36,7 @@ impl Shard {
 impl<'a> ShardView<'a> {
     /// Returns the number of the shard.
     pub(crate) fn here(self) -> ShardId {
-        self.shard.core.here
+        self.shard.core.peers.here()
     }
 
     /// Returns the session of a client, if there is one.

@@ -129,11 +129,9 @@ impl<'a> OutgoingMessage<'a> {
         if before != Framed::LaidOut {
             let in_parts = before == Framed::Unsent || self.parts.forwarded.len() > MOST_FRAMED;
             self.framed[kind as usize] = if in_parts { Framed::Once } else { Framed::LaidOut };
-            if Frame::shares(self.parts.payload) {
-                self.message(&mut buffers.bytes);
-            }
-            let large = self.message.as_ref().and_then(|m| m.large_payload());
             let parts = Parts { qos: sending.qos, retain: false, ..self.parts };
+            let is_large = Frame::shares(parts.payload);
+            let large = if is_large { self.message(&mut buffers.bytes).large_payload() } else { None };
             if in_parts {
                 return Ok(wire.put_parts(now, parts, sending.packet_id, large)?);
             }

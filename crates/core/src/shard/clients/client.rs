@@ -93,8 +93,10 @@ impl Core {
         let Client { entry, connection, counters, .. } = &mut client;
         let sent = &mut counters.packets_sent;
         let answered = entry.session.gate_answered(token, outcome, &mut connection.wire, sent);
-        client.end_write(before);
-        client.flush_later();
+        // The turn flushes what was written.
+        if client.end_write(before) == 0 {
+            client.flush_later();
+        }
         let is_paused = client.connection.pauses.any();
         let has_room = answered.map_err(|violation| (id, violation))?;
         if has_room && is_paused {

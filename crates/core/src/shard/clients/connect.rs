@@ -86,11 +86,11 @@ impl<'a> ConnectRequest<'a> {
         };
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
         let home = shard_of(client_id, shard.core.peers.shards());
-        if home != shard.core.here {
+        if home != shard.core.peers.here() {
             return Flow::Home(home);
         }
         if let Some(existing) = shard.core.sessions.find(client_id)
-            && shard.fans.fans_out_for(shard.core.here, existing)
+            && shard.fans.fans_out_for(shard.core.peers.here(), existing)
         {
             // The session's last PUBLISH is still routed in portions. CONNECT waits for its end, so
             // that the will follows that PUBLISH.
@@ -246,7 +246,7 @@ impl<'a> ConnectRequest<'a> {
         loop {
             let id = format!("homing-{:032x}", shard.randomness.secret()?);
             let core = &shard.core;
-            if shard_of(&id, core.peers.shards()) == core.here && core.sessions.find(&id).is_none() {
+            if shard_of(&id, core.peers.shards()) == core.peers.here() && core.sessions.find(&id).is_none() {
                 return Some(id);
             }
         }

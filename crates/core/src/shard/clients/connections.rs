@@ -26,6 +26,9 @@ use zeroize::Zeroizing;
 /// connections exceed their share of the memory.
 const SMALL_PARTIAL: usize = 4096;
 
+/// Bytes by which the partial packets of a pot may grow before the total of all shards has them.
+const PARTIAL_GROWTH: i64 = 1024 * 1024;
+
 /// Time for the client to read the reason and to close its side. If the broker closed a socket with
 /// unread input, the kernel would drop bytes that the client has not read yet.
 const LINGER: Duration = Duration::from_secs(2);
@@ -563,9 +566,10 @@ impl Connections {
         self.partials[pot as usize].unreported()
     }
 
-    /// Returns the growth of the pot that has grown more.
-    pub(crate) fn most_unreported_partial(&self) -> i64 {
-        self.partials.iter().map(Partials::unreported).max().unwrap_or_default()
+    /// Returns true if the partial packets of a pot have grown by more than [`PARTIAL_GROWTH`]
+    /// since [`Self::report_partial`].
+    pub(crate) fn has_large_unreported_partial(&self) -> bool {
+        self.partials.iter().any(|partials| partials.unreported() > PARTIAL_GROWTH)
     }
 
     /// Adds the growth of the partial packets to the totals of all shards.

@@ -24,6 +24,7 @@ use crate::shard::delivery::publish::ClientPublish;
 use crate::shard::features::hold;
 use crate::shard::subscriptions::subscribe::FilterChange;
 use crate::shard::turn::flow::Flow;
+use crate::shard::turn::io::Io;
 use crate::slots::ConnectionId;
 use crate::time::Instant;
 use zeroize::{Zeroize, Zeroizing};
@@ -56,6 +57,27 @@ pub enum ReadProgress {
 }
 
 impl Shard {
+    /// Takes in bytes that a socket had, and flushes whenever much waits to be written. Never
+    /// returns [`ReadProgress::Flush`].
+    pub fn take_in(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        bytes: &[u8],
+        io: &mut impl Io,
+    ) -> ReadProgress {
+        let mut progress = self.receive(now, id, bytes);
+        while progress == ReadProgress::Flush {
+            self.flush(now, io);
+            progress = self.receive(now, id, &[]);
+        }
+        // Parts of packets alone wake no flusher, whose turn reports them otherwise.
+        if self.core.connections.has_large_unreported_partial() {
+            self.report_memory();
+        }
+        progress
+    }
+
     /// Takes in bytes of a socket, after the bytes that are kept from earlier, and handles every
     /// whole packet.
     ///
@@ -120,12 +142,6 @@ impl Shard {
                 keep(now, id, progress, rest, self)
             }
         }
-    }
-
-    /// Returns the growth of this shard's partial packets, in bytes, since
-    /// [`Self::report_memory`], of the pot that has grown more. May be negative.
-    pub fn unreported_partial(&self) -> i64 {
-        self.core.connections.most_unreported_partial()
     }
 
     /// Adds the bytes that this thread charged and released, and the growth of this shard's partial

@@ -85,7 +85,8 @@ impl DueWill {
             forwarded: &will.forwarded,
             payload: &will.payload,
         };
-        let mut publication = Publication::new(parts, Some(SessionSlot(self.session.slot)), core.here);
+        let mut publication =
+            Publication::new(parts, Some(SessionSlot(self.session.slot)), core.peers.here());
         publication.outgoing.publisher_name = self.publisher.take();
         publication.atomic = self.stored;
         if publication.atomic {

@@ -79,7 +79,7 @@ impl Core {
                     // another publication in the midst of this one.
                     self.turn.after_deliveries.to_admit.push(id);
                 }
-                let (outcome, follow_up) = handover.queue_or_hold(now, publication, self.here);
+                let (outcome, follow_up) = handover.queue_or_hold(now, publication, self.peers.here());
                 let qos = handover.qos;
                 if self.tracer.is_on() {
                     self.recorder().add_kept(now, id, publication, (qos, outcome));

@@ -159,7 +159,7 @@ impl Fan {
                 // After a change of the rules the session may have left this filter. A session that
                 // may read all of its other filters is not guarded any more.
                 && core.permits_read(first.session, publication.outgoing.parts.topic)
-                && let Some(target) = merge(same, self.publisher, core.here, &mut ids)
+                && let Some(target) = merge(same, self.publisher, core.peers.here(), &mut ids)
             {
                 self.outcome = self.outcome.or(core.deliver(now, &target, publication));
             }
@@ -202,7 +202,7 @@ impl OwnPublication {
     /// Routes this publication of the broker, which waited. The caller makes sure that no large
     /// publication is present.
     pub(crate) fn go_on(self, now: Instant, shard: &mut Shard) {
-        let here = shard.core.here;
+        let here = shard.core.peers.here();
         let of = self.of.filter(|id| shard.core.sessions.get(*id).is_some());
         let mut publication = Publication::of(&self.message, of.map(|id| publisher(here, id)));
         publication.atomic = self.atomic;

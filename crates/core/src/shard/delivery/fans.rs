@@ -101,9 +101,12 @@ pub(crate) struct Fans {
 }
 
 impl Fans {
-    /// Returns true if a publication or a peer batch is to be continued.
-    pub(crate) fn any(&self) -> bool {
-        self.blocks_own() || self.underway.is_some() || !self.peer_batches.is_empty()
+    /// Returns true if no publication and no peer batch is to be continued.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.present.is_none()
+            && self.own.is_empty()
+            && self.underway.is_none()
+            && self.peer_batches.is_empty()
     }
 
     /// Returns the number of publications and peer batches that are to be continued.
@@ -298,7 +301,7 @@ mod tests {
         assert!(fans.pop_own().is_some_and(|own| own.of.is_none()));
         assert!(fans.blocks_publishes());
         assert!(fans.pop_own().is_some_and(|own| own.of.is_some()));
-        assert!(!fans.any() && !fans.blocks_publishes() && !fans.blocks_seals());
+        assert!(fans.is_empty() && !fans.blocks_publishes() && !fans.blocks_seals());
     }
 
     #[test]

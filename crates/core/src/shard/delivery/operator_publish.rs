@@ -124,7 +124,7 @@ impl OperatorPublish<'_> {
             forwarded: &publish.properties.forwarded,
             payload: publish.payload,
         };
-        let mut publication = Publication::new(parts, None, core.here);
+        let mut publication = Publication::new(parts, None, core.peers.here());
         publication.outgoing.audit = self.audit;
         if core.dead_letters.keep_publisher() {
             publication.outgoing.publisher_name = Some(PublisherName::new(self.publisher));

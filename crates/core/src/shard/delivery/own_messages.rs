@@ -17,7 +17,7 @@ impl Shard {
     /// Publishes a message of the broker's own, not retained. At QoS 0 no receiver can be overdue
     /// with it, so an event about a client never causes another event.
     pub fn announce(&mut self, now: Instant, topic: &str, payload: &[u8]) {
-        let mut publication = Publication::new(own_parts(topic, payload), None, self.core.here);
+        let mut publication = Publication::new(own_parts(topic, payload), None, self.core.peers.here());
         self.fans.route_own(now, &mut publication, None, &mut self.routes, &mut self.core);
     }
 }
@@ -38,7 +38,7 @@ impl Core {
 /// Publishes a retained message of the broker's own, at QoS 0.
 pub(crate) fn publish_own(now: Instant, topic: &str, payload: &[u8], shard: &mut Shard) {
     let parts = Parts { retain: true, ..own_parts(topic, payload) };
-    let mut publication = Publication::new(parts, None, shard.core.here);
+    let mut publication = Publication::new(parts, None, shard.core.peers.here());
     shard.routes.retain(now, &mut publication, None, None, &mut shard.core);
     shard.fans.route_own(now, &mut publication, None, &mut shard.routes, &mut shard.core);
 }
@@ -85,7 +85,7 @@ fn publish_dead_letter(now: Instant, dead_letter: &DeadLetter, shard: &mut Shard
         forwarded: &forwarded,
         payload: dead_letter.message.payload(),
     };
-    let mut publication = Publication::new(parts, None, shard.core.here);
+    let mut publication = Publication::new(parts, None, shard.core.peers.here());
     // The end of the dropped message is committed together with the deliveries of the dead
     // letter.
     publication.atomic = dead_letter.stored;

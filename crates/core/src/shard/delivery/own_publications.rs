@@ -43,7 +43,7 @@ impl Fans {
     /// Returns true if the broker's next publication must wait for a later turn. `of` is the
     /// session of the will, if the publication is a will.
     pub(crate) fn own_waits(&self, of: Option<SessionId>, core: &Core) -> bool {
-        core.turn.is_over() || self.own() > 0 || of.is_some_and(|id| self.fans_out_for(core.here, id))
+        core.turn.is_over() || self.own() > 0 || of.is_some_and(|id| self.fans_out_for(core.peers.here(), id))
     }
 
     /// Routes a publication of the broker, or lets it wait for a later turn. `of` is the session of

@@ -171,7 +171,8 @@ impl<'a> ClientPublish<'a> {
             forwarded: &publish.properties.forwarded,
             payload: publish.payload,
         };
-        let mut publication = Publication::new(parts, Some(SessionSlot(session.slot)), shard.core.here);
+        let mut publication =
+            Publication::new(parts, Some(SessionSlot(session.slot)), shard.core.peers.here());
         if shard.core.dead_letters.keep_publisher() {
             publication.outgoing.publisher_name = shard.core.publisher_name(session);
         }

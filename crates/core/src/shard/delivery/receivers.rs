@@ -111,7 +111,7 @@ pub(crate) fn deliver_matches(
     if let [only] = &subscribers[..] {
         // Nothing has to be sorted or counted for one receiver, and most messages have one.
         core.turn.spend(1);
-        let target = Target::of(only, publication.publisher, core.here);
+        let target = Target::of(only, publication.publisher, core.peers.here());
         return Ok(target.map_or(Outcome::Unmatched, |target| core.deliver(now, &target, publication)));
     }
     core.turn.spend(u32::try_from(subscribers.len()).unwrap_or(u32::MAX));
@@ -129,7 +129,7 @@ pub(crate) fn deliver_matches(
         if core.turn.is_beyond(most) {
             return Err(MatchExtent::Begun { at, outcome });
         }
-        if let Some(target) = Target::of(only, publication.publisher, core.here) {
+        if let Some(target) = Target::of(only, publication.publisher, core.peers.here()) {
             outcome = outcome.or(core.deliver(now, &target, publication));
         }
     }
@@ -154,7 +154,7 @@ fn deliver_merged(
             return Err(MatchExtent::Begun { at, outcome });
         }
         at += same.len();
-        if let Some(target) = merge(same, publication.publisher, core.here, ids) {
+        if let Some(target) = merge(same, publication.publisher, core.peers.here(), ids) {
             outcome = outcome.or(core.deliver(now, &target, publication));
         }
     }

@@ -359,7 +359,7 @@ impl Delayed {
         core: &mut Core,
     ) {
         let more = (read.len() >= request.most).then(|| read.last().map(|d| (d.due, d.number))).flatten();
-        let (here, shards) = (core.here.0, core.peers.shards());
+        let (here, shards) = (core.peers.here().0, core.peers.shards());
         let own = |d: &StoredDelayed| owner(d.number, shards) == here && !self.ended.contains(&d.number);
         let own = read.into_iter().filter(own);
         let shares = core.shared.totals.delayed_shares();

@@ -22,7 +22,7 @@ pub(crate) fn keep(now: Instant, dead_letter: &DeadLetter, core: &mut Core) {
     if limits.letters == 0 {
         return;
     }
-    let (here, shards) = (core.here.0, core.peers.shards());
+    let (here, shards) = (core.peers.here().0, core.peers.shards());
     let Core { durability, dead_letters, shared, .. } = core;
     let wall = dead_letters.wall();
     let letters = &mut dead_letters.stored;

@@ -100,7 +100,7 @@ pub(crate) fn recount(core: &Core, routes: &Routes, delayed: &Delayed) -> Result
     add("routing", routes.router.recount())?;
     add("delayed messages", delayed.recount())?;
     add("stored dead letters", core.dead_letters.stored.recount())?;
-    if core.here.0 == 0 {
+    if core.peers.here().0 == 0 {
         // All shards share these topics, so only the first shard counts them.
         add("last disconnects", core.shared.totals.last_disconnects().recount())?;
     }

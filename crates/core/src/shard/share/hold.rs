@@ -55,7 +55,7 @@ impl Routes {
             return None;
         }
         let mut own = ShardSet::EMPTY;
-        own.insert(core.here);
+        own.insert(core.peers.here());
         let members = self.router.group(group)?;
         let elsewhere = match holder_in {
             HolderIn::AnyShard => [Presence::Online, Presence::Offline]
@@ -79,7 +79,9 @@ impl Routes {
             }
         }
         let to = match publication.readers {
-            Readers::In(shard) if shard != core.here && core.access.are_on() => elsewhere.map(|_| shard),
+            Readers::In(shard) if shard != core.peers.here() && core.access.are_on() => {
+                elsewhere.map(|_| shard)
+            }
             _ => elsewhere,
         };
         let to = (to?, None);
@@ -92,7 +94,7 @@ impl Routes {
         let mut holders = Vec::new();
         for presence in [Presence::Online, Presence::Offline] {
             let Some(members) = self.router.group(group) else { break };
-            let (own, _) = members.of_shard(presence, core.here);
+            let (own, _) = members.of_shard(presence, core.peers.here());
             for place in own.take(DENIED) {
                 let member = self.router.group(group).and_then(|group| group.at(presence, place));
                 let Some(member) = member.filter(|_| holders.len() < HOLDERS_LOOKED_AT) else { break };

@@ -124,7 +124,7 @@ impl Routes {
                         return self.end_refused(now, (group, &share), publication, cause, gate, core);
                     };
                     refused.push(member.address());
-                    if member.shard == core.here {
+                    if member.shard == core.peers.here() {
                         if offer(now, &member, publication, &share, core) == Outcome::Taken {
                             return SharedDelivery::Settled(Outcome::Taken);
                         }
@@ -137,7 +137,7 @@ impl Routes {
             }
         }
         loop {
-            if seen.insert(core.here)
+            if seen.insert(core.peers.here())
                 && self.offer_here(now, group, round, publication, &share, core) == Outcome::Taken
             {
                 return SharedDelivery::Settled(Outcome::Taken);
@@ -202,7 +202,7 @@ impl Routes {
         gate: Option<ReportTo>,
         core: &mut Core,
     ) -> SharedDelivery {
-        if core.access.are_on() && publication.readers != Readers::In(core.here) {
+        if core.access.are_on() && publication.readers != Readers::In(core.peers.here()) {
             match publication.readers {
                 Readers::NotFound | Readers::NotAllAsked => {
                     return end_unreadable(share, publication, core);

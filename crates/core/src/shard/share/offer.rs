@@ -110,20 +110,21 @@ impl Routes {
         round: &mut Round,
         core: &mut Core,
     ) -> Option<Member> {
-        let Core { sessions, connections, settings, here, turn, .. } = core;
+        let here = core.peers.here();
+        let Core { sessions, connections, settings, turn, .. } = core;
         let router = &mut self.router;
         let policy = &settings.session.send;
         let (members, caught_up) = router.group_caught_up(group)?;
         turn.spend(caught_up as u32);
         let unasked = |m: &Member| !refused.contains(&m.address());
         // The session of a member in this shard may have ended before the member leaves the group.
-        let untried = |m: &Member| unasked(m) && (m.shard != *here || sessions.at(m.session.0).is_some());
+        let untried = |m: &Member| unasked(m) && (m.shard != here || sessions.at(m.session.0).is_some());
         let takes_more = |m: &Member| {
             turn.spend(1);
             if !unasked(m) {
                 return false;
             }
-            if m.shard != *here {
+            if m.shard != here {
                 return true;
             }
             takes_more(m, sessions, connections, policy)
@@ -156,7 +157,7 @@ impl Routes {
         share: &Arc<Box<str>>,
         core: &mut Core,
     ) -> Outcome {
-        let (presence, here) = (presence_in(round), core.here);
+        let (presence, here) = (presence_in(round), core.peers.here());
         // The last member has left the group.
         let Some(members) = self.router.group_mut(group) else { return Outcome::Unmatched };
         let (own, turn) = members.of_shard(presence, here);
@@ -219,9 +220,10 @@ impl Routes {
     ) -> Option<GroupRoom> {
         let WantedRoom { share, topic, size } = wanted;
         let group = self.router.group_of(share).and_then(|id| self.router.group(id))?;
-        let Core { sessions, access, settings, turn, here, .. } = core;
+        let here = core.peers.here();
+        let Core { sessions, access, settings, turn, .. } = core;
         let own = [Presence::Online, Presence::Offline]
-            .map(|presence| (presence, group.of_shard(presence, *here).0));
+            .map(|presence| (presence, group.of_shard(presence, here).0));
         let elsewhere = group.len() > own.iter().map(|(_, places)| places.len()).sum::<usize>();
         let mut room = GroupRoom { elsewhere, ..GroupRoom::default() };
         let (mut readers, mut denied) = (0, 0);
@@ -309,12 +311,12 @@ pub(super) fn offer_chosen(
         return Outcome::Refused;
     }
     if publication.is_orphaned && !takes_orphaned(now, chosen.session, publication, core) {
-        publication.readers = Readers::In(core.here);
+        publication.readers = Readers::In(core.peers.here());
         return Outcome::Refused;
     }
     let outcome = core.deliver(now, &Target::member(chosen, share), publication);
     if outcome == Outcome::Refused {
-        publication.readers = Readers::In(core.here);
+        publication.readers = Readers::In(core.peers.here());
     }
     outcome
 }

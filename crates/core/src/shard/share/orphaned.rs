@@ -88,7 +88,7 @@ impl Routes {
         // a group that is too large for that, the refusal counts. There the next housekeeping
         // offers the message to other shards.
         let wanted = WantedRoom { share, topic: message.topic(), size };
-        let refused_here = publication.readers == Readers::In(core.here);
+        let refused_here = publication.readers == Readers::In(core.peers.here());
         let has_member_here = room
             .or_else(|| self.room_in_group(now, wanted, core))
             .is_some_and(|room| room.members_here || (room.is_unsure && refused_here));

@@ -138,7 +138,7 @@ impl Routes {
             return;
         };
         let member = Member {
-            shard: core.here,
+            shard: core.peers.here(),
             session: slot,
             generation: session.generation,
             options,
@@ -175,7 +175,7 @@ impl Routes {
         let Ok(filter) = TopicFilter::parse(full, usize::MAX) else { return false };
         match filter.share_name {
             Some(group) => {
-                let address = MemberAddress { shard: core.here, session: SessionSlot(id.slot) };
+                let address = MemberAddress { shard: core.peers.here(), session: SessionSlot(id.slot) };
                 self.leave_group(group, filter.filter, address, core)
             }
             None => self.leave_index(filter.filter, id, core),
@@ -205,7 +205,7 @@ impl Routes {
     /// session's groups then choose members accordingly. Costs one item for each peer, however many
     /// groups the session is in.
     pub(crate) fn set_presence(&mut self, id: SessionId, presence: Presence, core: &mut Core) {
-        let address = MemberAddress { shard: core.here, session: SessionSlot(id.slot) };
+        let address = MemberAddress { shard: core.peers.here(), session: SessionSlot(id.slot) };
         if self.router.set_presence(address, presence) {
             for peer in core.peers.others() {
                 peer.send(Item::Presence { address, presence });

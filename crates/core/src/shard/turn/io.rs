@@ -47,7 +47,7 @@ use crate::shard::rules::access_change::{QueueCheck, walk_after_change};
 use crate::shard::turn::commits::{go_on_with_commit, release_finished};
 use crate::shard::turn::effects::Effects;
 use crate::shard::turn::work::Job;
-use crate::shard::{ReadProgress, Shard, reconfigure};
+use crate::shard::{Shard, reconfigure};
 use crate::slots::ConnectionId;
 use crate::time::Instant;
 
@@ -179,24 +179,7 @@ impl Shard {
 
     /// Returns true if work continues in a later turn. The sockets are polled first.
     pub fn has_jobs(&self) -> bool {
-        !self.work.is_empty() || self.fans.any()
-    }
-
-    /// Takes in bytes that a socket had, and flushes whenever much waits to be written. Never
-    /// returns [`ReadProgress::Flush`].
-    pub fn take_in(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        bytes: &[u8],
-        io: &mut impl Io,
-    ) -> ReadProgress {
-        let mut progress = self.receive(now, id, bytes);
-        while progress == ReadProgress::Flush {
-            self.flush(now, io);
-            progress = self.receive(now, id, &[]);
-        }
-        progress
+        !self.work.is_empty() || !self.fans.is_empty()
     }
 
     /// Carries out all effects, in rounds, until none makes a connection dirty or the turn is over.
@@ -248,7 +231,7 @@ impl Shard {
             self.core.turn.begin_portion();
             publish_dead_letters(now, self);
         }
-        if self.fans.any() {
+        if !self.fans.is_empty() {
             // A large publication gets the steps left by the jobs, because other publications wait
             // for it.
             self.core.turn.begin_publication(self.work.len());
@@ -281,7 +264,9 @@ fn release_for_flush(now: Instant, shard: &mut Shard) {
     if shard.routes.orphaned_queues.is_nudged() {
         shard.routes.go_on_settling(now, &mut shard.core);
     }
-    publish_dead_letters(now, shard);
+    if !shard.core.dead_letters.is_empty() {
+        publish_dead_letters(now, shard);
+    }
     release_finished(now, shard);
     shard.routes.retained_order.trim();
     shard.core.effects.unflushed = 0;
@@ -322,7 +307,9 @@ fn send_batches(now: Instant, shard: &mut Shard, io: &mut impl Io) {
             io.store_retained(changes);
         }
         // Drops since the flush began: a dead letter is in the batch in which its message ends.
-        publish_dead_letters(now, shard);
+        if !shard.core.dead_letters.is_empty() {
+            publish_dead_letters(now, shard);
+        }
     }
     let Core { dead_letters, durability, effects, peers, shared, .. } = &mut shard.core;
     // A publication that is committed as a whole continues in a later turn.
