@@ -7,7 +7,7 @@
 //! | `data` | the data directory |
 //! | `banner`, `administration` | the message of the start, and the start of the HTTP interface |
 //! | `export` | the start of the export by OTLP |
-//! | `serve` | the run of the broker |
+//! | `serve`, `stop` | the run of the broker, and the bound of its end |
 //! | `cluster` | the broker as a node of a cluster, and `homing cluster` |
 //! | `control` | `homing ctl` and `homing trace` |
 //! | `doctor` | `homing doctor` |
@@ -29,3 +29,4 @@ pub(crate) mod manual;
 pub(crate) mod output;
 pub(crate) mod serve;
 pub(crate) mod settings;
+mod stop;

@@ -11,6 +11,7 @@ use super::data::{open_store, storage_line};
 use super::export::ExportPart;
 use super::output::{complain, failed, say};
 use super::settings::{Settings, configuration_line, read_configuration};
+use super::stop;
 use homing::broker::observer::Observer;
 use homing::broker::standby::StandbyConfig;
 use homing::broker::{Broker, OpenListener, Signals};
@@ -31,7 +32,7 @@ use std::time::Duration;
 const HANGS: Duration = Duration::from_secs(10);
 
 /// Runs the broker until it is stopped.
-pub(crate) fn serve(mut loaded: Loaded, settings: Settings) -> ExitCode {
+pub(crate) fn serve(loaded: Loaded, settings: Settings) -> ExitCode {
     log::start(&loaded.config.log);
     #[cfg(feature = "otlp")]
     let export = match ExportPart::start(&loaded.config.otlp) {
@@ -81,32 +82,29 @@ pub(crate) fn serve(mut loaded: Loaded, settings: Settings) -> ExitCode {
         }
         cluster::stand_by(&config, node, &mut signals).map(|owner| (owner, config.take()))
     });
-    let mut owner = match owner.transpose() {
-        Ok(Some((owner, (config, of_config)))) => {
-            // It may have been read again meanwhile.
-            (loaded.config, sources) = (config, of_config);
-            Some(owner)
-        }
-        Ok(None) => None,
-        Err(code) => return code,
-    };
-    let opened = match &mut owner {
-        Some(owner) => owner.store(),
-        None => open_store(&loaded.config),
-    };
-    let store = match opened {
-        Ok(store) => store,
-        Err(error) => return failed(&error),
-    };
-    #[cfg(feature = "admin")]
-    if let Err(error) = admin.start(&loaded.config, socket.as_deref(), StoreOpened::Yes) {
-        return failed(&error);
-    }
     #[cfg(feature = "admin")]
     let store_settings = loaded.config.store.clone();
-    let started = match (&owner, store) {
-        (Some(_), Some(store)) => Broker::start_as_owner(loaded.config, store),
-        (_, store) => Broker::start_with(loaded.config, store),
+    let (mut owner, started) = match owner.transpose() {
+        // The configuration may have been read again meanwhile.
+        Ok(Some(((mut owner, cell), (config, of_config)))) => {
+            sources = of_config;
+            match owner.start(cell, config, &mut signals) {
+                Ok(started) => (Some(owner), started),
+                Err(code) => return code,
+            }
+        }
+        Ok(None) => {
+            let store = match open_store(&loaded.config) {
+                Ok(store) => store,
+                Err(error) => return failed(&error),
+            };
+            #[cfg(feature = "admin")]
+            if let Err(error) = admin.start(&loaded.config, socket.as_deref(), StoreOpened::Yes) {
+                return failed(&error);
+            }
+            (None, Broker::start_with(loaded.config, store))
+        }
+        Err(code) => return code,
     };
     let broker = match started {
         Ok(broker) => broker,
@@ -138,7 +136,10 @@ pub(crate) fn serve(mut loaded: Loaded, settings: Settings) -> ExitCode {
     if let Some(owner) = &mut owner {
         owner.ready(&broker, is_alive);
     }
-    let code = broker.run_until(signals, || owner.iter().for_each(OwnerPart::leave));
+    let code = broker.run_until(signals, || {
+        stop::bound();
+        owner.iter().for_each(OwnerPart::leave);
+    });
     owner.iter().for_each(OwnerPart::left);
     if let Some(file) = &addresses_file {
         // The file may not exist, if it could not be written.
