@@ -5,6 +5,7 @@ use super::data::data_directory;
 use super::output::{REFUSED, complain, say};
 use super::stop;
 use clap::Subcommand;
+#[cfg(feature = "cluster")]
 use homing::auth::file_error::{FileError, LARGEST_SECRET};
 use homing::broker::observer::Observer;
 use homing::broker::owner_door::OwnerDoor;
@@ -14,14 +15,14 @@ use homing::broker::{Broker, Signals, StartError};
 use homing::cluster::commands::{self, CommandError, InitialSessions};
 use homing::cluster::engine::{Engine, EngineError};
 use homing::cluster::messages::{Cell, End, NodeEvent};
+#[cfg(feature = "cluster")]
+use homing::cluster::nats::{Nats, NatsSettings};
 use homing::cluster::node::{Node, NodeDoor, write_end};
 use homing::cluster::reseed;
 use homing::cluster::row::ClusterView;
 use homing::cluster::sys;
 use homing::config::{Cluster, Config};
 use homing::log::stderr;
-use homing::net::tls::client::client_config;
-use homing::net::tls::settings::CertificateFiles;
 use homing::persistence::ownership::Role;
 use homing::service;
 use homing::store::replicated::ReplicatedStore;
@@ -35,6 +36,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
+#[cfg(feature = "cluster")]
 use zeroize::Zeroizing;
 
 /// Time for the broker to end its lease before it stops.
@@ -150,32 +152,43 @@ pub(crate) fn query(query: &ClusterQuery, config: &Config) -> ExitCode {
 pub(crate) fn open_engine(settings: &Cluster) -> Result<Arc<dyn Engine>, String> {
     #[cfg(feature = "cluster")]
     {
-        use homing::cluster::nats::{Nats, NatsSettings};
-        let user = password(settings)?.map(|password| (settings.nats_user.clone(), password));
-        let settings = NatsSettings {
-            cluster: settings.name.clone(),
-            cell: 0,
-            node: settings.node.clone(),
-            servers: settings.nats.clone(),
-            user,
-            ca: settings.ca_path(),
-            certificate: settings.certificate_paths(),
-            monitor: Some(settings.monitor.clone()).filter(|monitor| !monitor.is_empty()),
-        };
-        let engine = Nats::open(settings).map_err(|error| error.to_string())?;
+        let engine = Nats::open(nats_settings(settings)?).map_err(|error| error.to_string())?;
         Ok(Arc::new(engine))
     }
     #[cfg(not(feature = "cluster"))]
-    Err(format!(
-        "cluster.name = {:?}: this program was built without the cargo feature \"cluster\"",
-        settings.name
-    ))
+    Err(without_feature(settings))
+}
+
+#[cfg(not(feature = "cluster"))]
+fn without_feature(settings: &Cluster) -> String {
+    let name = &settings.name;
+    format!("cluster.name = {name:?}: this program was built without the cargo feature \"cluster\"")
+}
+
+/// Returns the settings of the engine, with the password of this node.
+///
+/// # Errors
+/// The file of the password cannot be read.
+#[cfg(feature = "cluster")]
+fn nats_settings(settings: &Cluster) -> Result<NatsSettings, String> {
+    let user = password(settings)?.map(|password| (settings.nats_user.clone(), password));
+    Ok(NatsSettings {
+        cluster: settings.name.clone(),
+        cell: 0,
+        node: settings.node.clone(),
+        servers: settings.nats.clone(),
+        user,
+        ca: settings.ca_path(),
+        certificate: settings.certificate_paths(),
+        monitor: Some(settings.monitor.clone()).filter(|monitor| !monitor.is_empty()),
+    })
 }
 
 /// Reads the password of this node at NATS, if it has one.
 ///
 /// # Errors
 /// The file cannot be read.
+#[cfg(feature = "cluster")]
 fn password(settings: &Cluster) -> Result<Option<Zeroizing<String>>, String> {
     let Some(path) = settings.password_path() else { return Ok(None) };
     let content = FileError::read_within(&path, LARGEST_SECRET).map(Zeroizing::new);
@@ -192,17 +205,12 @@ pub(crate) fn check_files(settings: &Cluster) -> Result<(), String> {
     if !settings.is_on() {
         return Ok(());
     }
-    password(settings)?;
-    let (ca, identity) = (settings.ca_path(), settings.certificate_paths());
-    // Without TLS nobody needs the authorities of the system, which a small image may lack.
-    let has_tls = settings.nats.iter().any(|server| server.starts_with("tls://"));
-    if !has_tls && ca.is_none() && identity.is_none() {
-        return Ok(());
+    #[cfg(feature = "cluster")]
+    {
+        nats_settings(settings)?.check_files().map_err(|error| error.to_string())
     }
-    let identity = identity.map(|(certificate, key)| CertificateFiles { certificate, chain: None, key });
-    let tls = client_config(ca.as_deref(), identity.as_ref());
-    tls.map(drop)
-        .map_err(|error| format!("{error} (cluster.nats_ca, cluster.nats_certificate or cluster.nats_key)"))
+    #[cfg(not(feature = "cluster"))]
+    Err(without_feature(settings))
 }
 
 /// Makes the data directory of a node, so that the HTTP interface, whose socket is there, answers while
