@@ -13,6 +13,7 @@
 //! | `owner_log` | the log of a cell as the store of its owner sees it |
 //! | `base` | a database that takes the place of the log before it |
 //! | `commands` | what `homing cluster` does |
+//! | `observed` | the rows as a command sees them |
 //! | `reseed` | the way out of an alarm |
 //! | `row` | what each node tells the others about itself |
 //! | `view` | the cluster as a node sees it |
@@ -49,6 +50,7 @@ mod model_tests;
 #[cfg(feature = "cluster")]
 pub mod nats;
 pub mod node;
+mod observed;
 mod owner_log;
 pub mod report;
 pub mod reseed;
