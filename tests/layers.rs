@@ -329,7 +329,7 @@ fn shard_threads_have_no_timers() {
     // handshake threads, those of the HTTP interface, of the HTTP service, of the bridges and sinks,
     // of the engine of a cluster and of the export, the load tester's and that of the check of health.
     // The main thread and that of the HTTP interface wait for files, and the latter for the store.
-    const OTHER_THREADS: [&str; 20] = [
+    const OTHER_THREADS: [&str; 21] = [
         "admin/",
         "expiry/actor.rs",
         "expiry/actor/",
@@ -339,6 +339,7 @@ fn shard_threads_have_no_timers() {
         "broker/connect_limits.rs",
         "broker/observer.rs",
         "broker/reload.rs",
+        "broker/standby.rs",
         "broker/handshake/",
         "broker/authenticator/http_service.rs",
         "cluster/nats/",
