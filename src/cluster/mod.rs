@@ -23,6 +23,7 @@
 //! | `sys` | the cluster on topics of `$SYS` |
 //! | `secret` | the secret behind the SCRAM salts of unknown names |
 //! | `snapshots` | whole databases in the engine, in place of the log before them |
+//! | `membership` | what a node waits for before it joins, and what it refuses |
 //! | `node` | the life of a node, from its start to its end |
 
 mod append_times;
@@ -39,6 +40,7 @@ mod engine_contract;
 mod follower;
 #[cfg(test)]
 mod follower_tests;
+pub mod membership;
 #[cfg(test)]
 #[path = "../../tests/support/memory_engine.rs"]
 #[expect(unreachable_pub, reason = "a module of the test kit")]
