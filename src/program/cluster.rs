@@ -2,26 +2,23 @@
 //! leaves in order.
 
 use super::data::data_directory;
+use super::engine::open_engine;
 use super::output::{REFUSED, complain, say};
 use super::stop;
 use clap::Subcommand;
-#[cfg(feature = "cluster")]
-use homing::auth::file_error::{FileError, LARGEST_SECRET};
 use homing::broker::observer::Observer;
 use homing::broker::owner_door::OwnerDoor;
 use homing::broker::reload::ReloadMode;
 use homing::broker::standby::StandbyConfig;
 use homing::broker::{Broker, Signals, StartError};
 use homing::cluster::commands::{self, CommandError, InitialSessions};
-use homing::cluster::engine::{Engine, EngineError};
+use homing::cluster::engine::EngineError;
 use homing::cluster::messages::{Cell, End, NodeEvent};
-#[cfg(feature = "cluster")]
-use homing::cluster::nats::{Nats, NatsSettings};
 use homing::cluster::node::{Node, NodeDoor, write_end};
 use homing::cluster::reseed;
 use homing::cluster::row::ClusterView;
 use homing::cluster::sys;
-use homing::config::{Cluster, Config};
+use homing::config::Config;
 use homing::log::stderr;
 use homing::persistence::ownership::Role;
 use homing::service;
@@ -36,8 +33,6 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
-#[cfg(feature = "cluster")]
-use zeroize::Zeroizing;
 
 /// Time for the broker to end its lease before it stops.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -143,74 +138,6 @@ pub(crate) fn query(query: &ClusterQuery, config: &Config) -> ExitCode {
         }
         Err(error) => refuse(&error.to_string(), 1),
     }
-}
-
-/// Opens the engine that the settings name.
-///
-/// # Errors
-/// Says which key is wrong.
-pub(crate) fn open_engine(settings: &Cluster) -> Result<Arc<dyn Engine>, String> {
-    #[cfg(feature = "cluster")]
-    {
-        let engine = Nats::open(nats_settings(settings)?).map_err(|error| error.to_string())?;
-        Ok(Arc::new(engine))
-    }
-    #[cfg(not(feature = "cluster"))]
-    Err(without_feature(settings))
-}
-
-#[cfg(not(feature = "cluster"))]
-fn without_feature(settings: &Cluster) -> String {
-    let name = &settings.name;
-    format!("cluster.name = {name:?}: this program was built without the cargo feature \"cluster\"")
-}
-
-/// Returns the settings of the engine, with the password of this node.
-///
-/// # Errors
-/// The file of the password cannot be read.
-#[cfg(feature = "cluster")]
-fn nats_settings(settings: &Cluster) -> Result<NatsSettings, String> {
-    let user = password(settings)?.map(|password| (settings.nats_user.clone(), password));
-    Ok(NatsSettings {
-        cluster: settings.name.clone(),
-        cell: 0,
-        node: settings.node.clone(),
-        servers: settings.nats.clone(),
-        user,
-        ca: settings.ca_path(),
-        certificate: settings.certificate_paths(),
-        monitor: Some(settings.monitor.clone()).filter(|monitor| !monitor.is_empty()),
-    })
-}
-
-/// Reads the password of this node at NATS, if it has one.
-///
-/// # Errors
-/// The file cannot be read.
-#[cfg(feature = "cluster")]
-fn password(settings: &Cluster) -> Result<Option<Zeroizing<String>>, String> {
-    let Some(path) = settings.password_path() else { return Ok(None) };
-    let content = FileError::read_within(&path, LARGEST_SECRET).map(Zeroizing::new);
-    let content = content.map_err(|error| format!("cluster.nats_password_file {error}"))?;
-    let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    Ok(Some(Zeroizing::new(String::from_utf8_lossy(line).trim_end_matches('\r').to_owned())))
-}
-
-/// Reads the files of a node, and keeps nothing. May hang as long as a file does.
-///
-/// # Errors
-/// What is wrong with a file, and its key.
-pub(crate) fn check_files(settings: &Cluster) -> Result<(), String> {
-    if !settings.is_on() {
-        return Ok(());
-    }
-    #[cfg(feature = "cluster")]
-    {
-        nats_settings(settings)?.check_files().map_err(|error| error.to_string())
-    }
-    #[cfg(not(feature = "cluster"))]
-    Err(without_feature(settings))
 }
 
 /// Makes the data directory of a node, so that the HTTP interface, whose socket is there, answers while
