@@ -270,6 +270,9 @@ impl AdminServer {
         if let Some(url) = self.state.pages_elsewhere() {
             view.note_pages(url);
         }
+        if let Some(tls) = &self.tls {
+            self.arbiter.spawn(config.renew(Arc::clone(tls)));
+        }
         self.state.joined(NodeParts { view, config }, checks);
     }
 

@@ -83,16 +83,21 @@ impl NewFiles {
     pub(super) fn tls(&self) -> impl Iterator<Item = &Arc<TlsServer>> {
         self.tls.servers()
     }
+
+    /// Returns the TLS alone.
+    pub(super) fn into_tls(self) -> NewTls {
+        self.tls
+    }
 }
 
 impl FilesToRead {
-    /// Returns the input of a start, without any file in force.
-    pub(super) fn of_start(config: &Config, plan: &ListenerPlan) -> FilesToRead {
+    /// Returns the input of a start, without any file in force but those of `tls`.
+    pub(super) fn of_start(config: &Config, plan: &ListenerPlan, tls: TlsReload) -> FilesToRead {
         FilesToRead {
             needs_logins: asks_authenticator(config, plan),
             passwords: Arc::default(),
             decoys: None,
-            tls: TlsReload::default(),
+            tls,
             rules: RuleFiles::default(),
             bans: config.bans.path(),
         }
@@ -144,7 +149,7 @@ pub fn check_files(
     let config = config.clone();
     let read = move || {
         let plan = ListenerPlan::at_start(&config.all_listeners());
-        let files = FilesToRead::of_start(&config, &plan);
+        let files = FilesToRead::of_start(&config, &plan, TlsReload::default());
         let mut mistakes = files.read(&config, &plan).err().unwrap_or_default();
         mistakes.extend(others(&config));
         mistakes
@@ -333,10 +338,7 @@ impl LiveFiles {
             }
             // Its first minute was logged.
             Err(NotRead::Busy(_)) => {}
-            Err(error) => error!(
-                event = "tls.files_refused",
-                "a renewed certificate or revocation list is not in force: {error}"
-            ),
+            Err(error) => report_not_read(&error),
         }
         self.tls.warn_daily(clock::unix_millis());
         self.report_tls_days();
@@ -349,36 +351,18 @@ impl LiveFiles {
 
     /// Puts renewed files of TLS in force, if there are some, and reports them.
     fn put_renewed_in_force(&mut self, renewed: Result<Option<NewTls>, String>, entrances: &[Arc<Entrance>]) {
-        match renewed {
-            Ok(Some(new)) => {
-                let what: Vec<String> = tls_news(&new).iter().map(ToString::to_string).collect();
-                let (tally, under_way) = RevocationTally::begin();
-                let checks_clients = self.put_tls_in_force(new, entrances, &tally);
-                drop(tally);
-                if !what.is_empty() {
-                    info!(
-                        event = "tls.files_reloaded",
-                        "files of TLS changed and were read again: {}",
-                        what.join("; ")
-                    );
-                }
-                if checks_clients {
-                    under_way.report_end(|disconnected| {
-                        info!(
-                            event = "tls.clients_checked",
-                            disconnected = disconnected.total(),
-                            "the certificates of all clients were checked again: {disconnected}"
-                        );
-                    });
-                }
-            }
-            Ok(None) => {}
-            Err(error) => {
-                error!(
-                    event = "tls.files_refused",
-                    "files of TLS changed, but the old ones stay in force: {error}"
+        let Some(new) = report_renewed(renewed) else { return };
+        let (tally, under_way) = RevocationTally::begin();
+        let checks_clients = self.put_tls_in_force(new, entrances, &tally);
+        drop(tally);
+        if checks_clients {
+            under_way.report_end(|disconnected| {
+                info!(
+                    event = "tls.clients_checked",
+                    disconnected = disconnected.total(),
+                    "the certificates of all clients were checked again: {disconnected}"
                 );
-            }
+            });
         }
     }
 
@@ -413,9 +397,28 @@ impl LiveFiles {
     }
 }
 
+/// Returns the renewed files of TLS that are to be put in force, if there are some. The log has what
+/// is new, or why the old ones stay.
+pub(super) fn report_renewed(renewed: Result<Option<NewTls>, String>) -> Option<NewTls> {
+    let new = renewed.unwrap_or_else(|error| {
+        error!(event = "tls.files_refused", "files of TLS changed, but the old ones stay in force: {error}");
+        None
+    })?;
+    let what: Vec<String> = tls_news(&new).iter().map(ToString::to_string).collect();
+    if !what.is_empty() {
+        info!(event = "tls.files_reloaded", "files of TLS changed and were read again: {}", what.join("; "));
+    }
+    Some(new)
+}
+
+/// Reports files of TLS that hang.
+pub(super) fn report_not_read(error: &NotRead) {
+    error!(event = "tls.files_refused", "a renewed certificate or revocation list is not in force: {error}");
+}
+
 /// Returns the listeners whose TLS changed. A listener and the clients that it had under other
 /// settings have the same files, which are named once.
-fn tls_news(tls: &NewTls) -> Vec<FileNews> {
+pub(super) fn tls_news(tls: &NewTls) -> Vec<FileNews> {
     let mut all: Vec<FileNews> = Vec::new();
     for change in &tls.changes {
         let (key, listener) = match change.owner {

@@ -3,6 +3,7 @@
 use super::listener_plan::ListenerPlan;
 use super::statistics::BrokerLimits;
 use crate::access::meter::{MeteredRate, TrafficRates};
+use crate::bridge;
 use crate::config::{self, ByteSize, CertificateUser, ClientCertificates, Config, Listener, Redelivery};
 use crate::login::access_rules::{AccessSettings, RetainSourceCheck};
 use crate::login::acl_files::AclFiles;
@@ -10,12 +11,13 @@ use crate::login::listener_terms::{ListenerConnections, ListenerTerms, LiveRules
 use crate::routing::limit_shares::ShareRules;
 use crate::routing::retained::RetainedLimits;
 use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy, OwnerPolicy};
-use crate::session::outbound::queue::QueueLimits;
+use crate::session::outbound::queue::{QueueBounds, QueueLimits};
 use crate::session::outbound::retry::{AckPolicy, RetryPolicy};
 use crate::session::policy::{ConnectPolicy, SendPolicy, SessionPolicy, SubscriptionPolicy};
 use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::shard::turn::STEPS_PER_TURN;
-use crate::shard::{DelayedLimits, LetterLimits, ShardSettings};
+use crate::shard::{DelayedLimits, LetterLimits, OwnQueues, ShardSettings};
+use crate::sink;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +41,7 @@ pub(super) fn settings(config: &Config, plan: &ListenerPlan) -> ShardSettings {
                 wildcard_levels: limits.wildcard_levels,
             },
         },
+        own_queues: Arc::new(own_queues(config)),
         auth: auth_policy(&config.auth),
         access: access_settings(config, plan),
         rates: traffic_rates(config, plan),
@@ -266,6 +269,14 @@ fn send_policy(config: &Config) -> SendPolicy {
         outbox: limits.outbox.as_usize(),
         in_flight: limits.in_flight,
     }
+}
+
+/// Returns the bounds of the queues of bridges and sinks, as far as these have their own.
+fn own_queues(config: &Config) -> OwnQueues {
+    let of_bridges = config.bridges.iter().map(|own| (bridge::client_id(own.label()), own.queue_bounds()));
+    let of_sinks = config.sinks.iter().map(|own| (sink::client_id(own.label()), own.queue_bounds()));
+    let all = of_bridges.chain(of_sinks).filter(|(_, own)| *own != QueueBounds::default());
+    all.map(|(client_id, own)| (client_id.into(), own)).collect()
 }
 
 fn redelivery_policy(redelivery: &Redelivery) -> RedeliveryPolicy {

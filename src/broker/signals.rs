@@ -68,7 +68,7 @@ impl Signals {
     /// # Errors
     /// The system refuses an event loop or a signal handler.
     pub fn catch() -> io::Result<Signals> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let guard = runtime.enter();
         let caught = Caught {
             terminate: signal(SignalKind::terminate())?,
@@ -81,7 +81,7 @@ impl Signals {
     }
 
     /// Waits until something is done, or for a signal to stop at, whose name is the error. SIGHUP and
-    /// SIGUSR1 do nothing meanwhile.
+    /// SIGUSR1 wait meanwhile for whoever carries them out.
     ///
     /// # Errors
     /// The name of the signal.
@@ -90,7 +90,8 @@ impl Signals {
         runtime.block_on(async {
             tokio::select! {
                 done = done => Ok(done),
-                name = caught.next(None) => Err(name),
+                _ = caught.terminate.recv() => Err("SIGTERM"),
+                _ = caught.interrupt.recv() => Err("SIGINT"),
             }
         })
     }

@@ -2,14 +2,18 @@
 //!
 //! It is read again like that of a running broker: all of it, or nothing. What was read holds for
 //! the broker that starts when the node becomes the owner. Files are read then, and only checked
-//! here.
+//! here, but for the certificate of the HTTP interface, which serves already.
 
+use super::handshake::reload::TlsReload;
 use super::listener_plan::ListenerPlan;
-use super::live_files::{FilesToRead, READ};
+use super::live_files::{FilesToRead, READ, report_not_read, report_renewed, tls_news};
 use super::reload::{ConfigReader, ReloadMode, Reloaded, SettingsWatcher};
+use super::supervisor::TLS_CHECKS;
+use crate::clock;
 use crate::config::{Config, ConfigRefusal, KeyInForce, KeySources};
-use crate::file_thread::FileThread;
+use crate::file_thread::{FileThread, NotRead};
 use crate::log::level;
+use crate::net::tls::live::LiveTls;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use tracing::warn;
 
@@ -21,6 +25,11 @@ pub struct StandbyConfig {
     turn: Mutex<()>,
     /// The thread on which a reload of an operator reads.
     reading: FileThread,
+    /// The TLS of the HTTP interface, and of listeners as it was read last. Changed by whoever has the
+    /// turn.
+    tls: Mutex<TlsReload>,
+    /// The thread that looks at the files of TLS.
+    looking: FileThread,
     watchers: Mutex<Vec<SettingsWatcher>>,
 }
 
@@ -39,6 +48,8 @@ impl StandbyConfig {
             reader,
             turn: Mutex::default(),
             reading: FileThread::new("homing-files", READ),
+            tls: Mutex::default(),
+            looking: FileThread::new("homing-tls-look", READ),
             watchers: Mutex::default(),
         }
     }
@@ -46,6 +57,44 @@ impl StandbyConfig {
     /// Adds a watcher, which each reload gives the new configuration.
     pub fn watch(&self, watcher: SettingsWatcher) {
         lock(&self.watchers).push(watcher);
+    }
+
+    /// Reads the certificate of the HTTP interface again at each reload from now on. Returns the work
+    /// that also reads it once a minute if its files have changed, until the broker does so.
+    pub fn renew(self: &Arc<Self>, interface: Arc<LiveTls>) -> impl Future<Output = ()> + use<> {
+        lock(&self.tls).include(interface);
+        let own = Arc::clone(self);
+        async move {
+            let mut checks = tokio::time::interval(TLS_CHECKS);
+            // The start has just read the files.
+            checks.reset();
+            while !lock(&own.present).is_taken {
+                checks.tick().await;
+                own.check_tls_files().await;
+            }
+        }
+    }
+
+    /// Reads the files of TLS again if one of them changed, on a thread for files.
+    async fn check_tls_files(self: &Arc<Self>) {
+        let own = Arc::clone(self);
+        match self.looking.run(move || own.check_tls_files_here()).await {
+            // The first minute of a read that hangs was logged.
+            Ok(()) | Err(NotRead::Busy(_)) => {}
+            Err(error) => report_not_read(&error),
+        }
+    }
+
+    fn check_tls_files_here(&self) {
+        // A reload that is under way reads the files itself.
+        let Ok(_turn) = self.turn.try_lock() else { return };
+        let mut tls = lock(&self.tls).clone();
+        let renewed = tls.read_renewed();
+        if let Some(new) = report_renewed(renewed) {
+            tls.put_in_force(new, &[]);
+        }
+        tls.warn_daily(clock::unix_millis());
+        *lock(&self.tls) = tls;
     }
 
     /// Returns every key with the value in force and its source.
@@ -112,12 +161,14 @@ impl StandbyConfig {
         }
         let config = running.with_reloaded(&loaded.config);
         let plan = ListenerPlan::at_start(&config.all_listeners());
-        drop(FilesToRead::of_start(&config, &plan).read(&config, &plan)?);
+        let tls = lock(&self.tls).clone();
+        let tls = FilesToRead::of_start(&config, &plan, tls).read(&config, &plan)?.into_tls();
         let reloaded = Reloaded {
             mode,
             changes: loaded.changes_from(&running),
             listeners: loaded.listener_changes(&running),
             shadowed: loaded.shadowed.clone(),
+            files: tls_news(&tls),
             ..Reloaded::default()
         };
         if mode == ReloadMode::Check {
@@ -130,6 +181,7 @@ impl StandbyConfig {
         present.sources.note(&config, &loaded);
         present.config = config.clone();
         drop(present);
+        lock(&self.tls).put_in_force(tls, &[]);
         // A process that started no log has no level.
         let _ = level::configure(&config.log.level);
         lock(&self.watchers).iter().for_each(|watcher| watcher(&config));
@@ -145,6 +197,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use crate::config::{Loaded, Sources};
+    use crate::net::tls::settings::TlsSettings;
+    use crate::net::tls::test_pki::{Authority, write_leaf};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
@@ -185,5 +239,35 @@ mod tests {
         assert_eq!(standby.take().0.limits.queue_messages, 9);
         let late = standby.reload_here(ReloadMode::Apply).expect_err("the broker has it");
         assert!(late[0].contains("begins to serve"), "{late:?}");
+    }
+
+    #[test]
+    fn a_standby_renews_the_certificate_of_its_interface_at_a_reload_and_when_the_files_change() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let authority = Authority::new("authority");
+        let write =
+            |common_name: &str| write_leaf(directory.path(), "own", &authority.server(&[common_name]));
+        let live = LiveTls::load(&TlsSettings::new(vec![write("first")])).expect("it is valid");
+        let names = || live.newest().certificates()[0].names.clone();
+        let read = || -> Result<Loaded, ConfigRefusal> { Sources::new().text("text", "").load() };
+        let loaded = read().expect("it is valid");
+        let standby =
+            StandbyConfig::new(loaded.config.clone(), KeySources::of_start(&loaded), Arc::new(read));
+        let standby = Arc::new(standby);
+        drop(standby.renew(Arc::clone(&live)));
+        write("second");
+        standby.reload_here(ReloadMode::Check).expect("no mistake");
+        assert_eq!(names(), ["first"]);
+        let reloaded = standby.reload_here(ReloadMode::Apply).expect("no mistake");
+        assert!(reloaded.files.iter().any(|file| file.key == "admin.certificate"), "{reloaded}");
+        assert_eq!(names(), ["second"]);
+        write("third");
+        standby.check_tls_files_here();
+        assert_eq!(names(), ["third"]);
+        std::fs::write(directory.path().join("own.pem"), "").expect("a file");
+        standby.check_tls_files_here();
+        let refused = standby.reload_here(ReloadMode::Apply).expect_err("it is empty");
+        assert!(refused[0].contains("admin.certificate"), "{refused:?}");
+        assert_eq!(names(), ["third"]);
     }
 }

@@ -67,7 +67,7 @@ const DUMP: Duration = Duration::from_secs(2);
 const JOIN: Duration = Duration::from_secs(10);
 
 /// The time between two looks at the files of TLS.
-const TLS_CHECKS: Duration = Duration::from_secs(60);
+pub(super) const TLS_CHECKS: Duration = Duration::from_secs(60);
 
 /// The running parts of a broker.
 pub(super) struct Supervisor {

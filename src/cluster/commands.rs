@@ -4,11 +4,11 @@
 use super::base::{self, Base, BaseError};
 use super::drift;
 use super::engine::{Bounds, Engine, EngineError};
+use super::observed::{ObservedRows, observe};
 use super::report::{ClusterReport, Seen};
-use super::row::{BASE, CLUSTER, ClusterRow, NodeRow, SILENT, SeenRow, alarm_key, node_key, read_node};
+use super::row::{BASE, CLUSTER, ClusterRow, SeenRow, alarm_key};
 use super::secret;
 use super::tail::Tail;
-use crate::clock;
 use crate::config::{Cluster, DurabilityLevel};
 use crate::store::StoreError;
 use crate::store::log::new_id;
@@ -207,18 +207,12 @@ fn has_own_sessions(data: &Path) -> bool {
 /// # Errors
 /// The engine does not answer, or has no cluster.
 pub fn status(engine: &dyn Engine, settings: &Cluster) -> Result<Report, CommandError> {
-    let rows = engine.rows()?;
-    let find = |key: &str| rows.iter().find(|(found, _)| found == key).map(|(_, row)| &row.value);
-    let cluster = find(CLUSTER).ok_or_else(|| missing(settings))?;
+    let observed = observe(engine)?;
+    let cluster = observed.value(CLUSTER).ok_or_else(|| missing(settings))?;
     let cluster = ClusterRow::read(cluster).ok_or_else(unreadable)?;
-    let (now, newest) = (clock::now(), clock::unix_millis());
-    let seen: Vec<SeenRow> = rows
-        .iter()
-        .filter_map(|(key, row)| {
-            let found = read_node(&row.value).filter(|found| *key == node_key(&found.node))?;
-            Some(SeenRow::new(found, row, now, newest))
-        })
-        .collect();
+    let alarm = observed.value(&alarm_key(cluster.log));
+    let alarm = alarm.map(|value| String::from_utf8_lossy(value).into_owned());
+    let ObservedRows { nodes: seen, now, .. } = observed;
     // The row of a node that was killed or has left is still there: the last Claim counts.
     let owner = seen
         .iter()
@@ -232,7 +226,7 @@ pub fn status(engine: &dyn Engine, settings: &Cluster) -> Result<Report, Command
             node: &settings.node,
             nodes: &settings.nodes,
             owner,
-            alarm: find(&alarm_key(cluster.log)).map(|value| String::from_utf8_lossy(value).into_owned()),
+            alarm,
             rows: &seen,
             bounds: engine.bounds().ok(),
             drift: &drift::among(&seen, &settings.nodes, reference),
@@ -302,13 +296,12 @@ pub fn drain(
         return Err(CommandError::Refused(format!("{node:?} is not in cluster.nodes")));
     }
     let last = engine.bounds()?.last;
-    let rows = engine.rows()?;
-    let nodes: Vec<NodeRow> = rows.iter().filter_map(|(_, row)| read_node(&row.value)).collect();
-    let is_ready = |row: &&NodeRow| {
-        row.node != node
-            && row.role == "following"
-            && !is_silent(row)
-            && last.saturating_sub(row.position) <= MOST_LAG
+    let ObservedRows { nodes, now, .. } = observe(engine)?;
+    let is_ready = |seen: &&SeenRow| {
+        seen.row.node != node
+            && seen.row.role == "following"
+            && !seen.is_silent(now)
+            && last.saturating_sub(seen.row.position) <= MOST_LAG
     };
     if !force && nodes.iter().find(is_ready).is_none() {
         return Err(CommandError::Refused(format!(
@@ -357,13 +350,4 @@ fn missing(settings: &Cluster) -> EngineError {
 
 fn unreadable() -> CommandError {
     CommandError::Refused("the row of the cluster cannot be read: a newer program may have written it".into())
-}
-
-/// Returns the age of a row in milliseconds, by the wall clocks of both machines.
-pub(super) fn age_of(row: &NodeRow) -> u64 {
-    clock::unix_millis().saturating_sub(row.unix_ms)
-}
-
-pub(super) fn is_silent(row: &NodeRow) -> bool {
-    u128::from(age_of(row)) > SILENT.as_millis()
 }

@@ -118,6 +118,13 @@ pub trait Engine: Send + Sync {
     /// As for [`Self::bounds`].
     fn rows(&self) -> Result<Vec<(String, Row)>, EngineError>;
 
+    /// Returns the time by the clock that [`Row::stored_ms`] is of, in milliseconds since 1970; `None`
+    /// if the engine does not say it. It takes 1 s at most.
+    ///
+    /// # Errors
+    /// As for [`Self::bounds`].
+    fn clock_ms(&self) -> Result<Option<u64>, EngineError>;
+
     /// Writes a row, whatever it was. Returns its revision. It takes 1 s at most.
     ///
     /// # Errors

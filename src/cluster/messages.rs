@@ -2,7 +2,7 @@
 
 use super::engine::{Bounds, EngineError};
 use crate::broker::owner_door::OwnerDoor;
-use crate::persistence::ownership::{AppendId, AppendReply, Position, Role};
+use crate::persistence::ownership::{AppendId, AppendReply, Position, Role, Start};
 use crate::store::frame::Digest;
 use crate::store::replicated::{CellLog, NextGroup};
 use crate::store::sqlite::{Mark, Sqlite};
@@ -104,6 +104,24 @@ pub struct NodeFacts {
     pub trouble: String,
     /// Why the cluster is alarmed; empty if it is not.
     pub alarm: String,
+}
+
+impl NodeFacts {
+    /// Returns the facts about a node that starts.
+    pub(super) fn at_start(start: &Start) -> NodeFacts {
+        NodeFacts {
+            role: Role::Following,
+            epoch: start.claim.map_or(0, |claim| claim.epoch),
+            owner: None,
+            position: start.position.0,
+            digest: Digest::default(),
+            lease_until: Instant::ZERO,
+            bounds: None,
+            undecided_since: Instant::NEVER,
+            trouble: String::new(),
+            alarm: String::new(),
+        }
+    }
 }
 
 /// What the driver has to know of the rows.

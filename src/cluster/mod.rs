@@ -16,6 +16,7 @@
 //! | `owner_log` | the log of a cell as the store of its owner sees it |
 //! | `base` | a database that takes the place of the log before it |
 //! | `commands` | what `homing cluster` does |
+//! | `observed` | the rows as a command sees them |
 //! | `reseed` | the way out of an alarm |
 //! | `row` | what each node tells the others about itself |
 //! | `view` | the cluster as a node sees it |
@@ -25,6 +26,7 @@
 //! | `sys` | the cluster on topics of `$SYS` |
 //! | `secret` | the secret behind the SCRAM salts of unknown names |
 //! | `snapshots` | whole databases in the engine, in place of the log before them |
+//! | `membership` | what a node waits for before it joins, and what it refuses |
 //! | `node` | the life of a node, from its start to its end |
 
 mod append_times;
@@ -43,6 +45,7 @@ mod follower;
 mod follower_tests;
 #[cfg(test)]
 mod joining_tests;
+pub mod membership;
 #[cfg(test)]
 #[path = "../../tests/support/memory_engine.rs"]
 #[expect(unreachable_pub, reason = "a module of the test kit")]
@@ -54,6 +57,7 @@ mod model_tests;
 #[cfg(feature = "cluster")]
 pub mod nats;
 pub mod node;
+mod observed;
 mod owner_log;
 pub mod report;
 pub mod reseed;

@@ -1,63 +1,23 @@
 //! The life of a node: it joins the cluster with its data directory, stands by, and serves when the
 //! cell is its own.
 
-use super::base;
 use super::drift;
 use super::driver::{self, DriverStart};
-use super::driver_core::CoreStart;
-use super::engine::{Engine, EngineError, Row};
+use super::engine::Engine;
+use super::membership::{JoinError, Membership, wait_for_rows};
 use super::messages::{DriverDoor, DriverInput, End, IsAlive, NodeEvent, NodeFacts};
-use super::row::{self, CLUSTER, ClusterRow, ClusterView, RowsStart, node_key, read_node};
-use super::secret;
-use super::snapshots::{self, SnapshotFailure};
+use super::row::{self, ClusterView, RowsStart};
+use super::snapshots;
 use crate::broker::owner_door::OwnerDoor;
-use crate::clock;
-use crate::config::{Cluster, ClusterAcks, DurabilityLevel, IsolationAction};
-use crate::persistence::ownership::{CellNode, EXIT_REFUSED, Position, Role, Start};
+use crate::config::{Cluster, IsolationAction};
 use crate::store::StoreError;
-use crate::store::frame::Digest;
 use crate::store::sqlite::base::{mark_of, move_mark};
 use crate::store::sqlite::directory::database_in;
-use crate::store::sqlite::{Sqlite, SqliteOptions};
-use crate::time::Instant;
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tracing::{info, warn};
-
-/// The time between two log lines about an engine that is away.
-const SAY_AGAIN: Duration = Duration::from_secs(10);
-/// The time between two questions of a start.
-const ASK_AGAIN: Duration = Duration::from_millis(500);
-/// The time for which a row of the same name must not change before another directory takes it.
-const QUIET: Duration = Duration::from_secs(6);
-
-/// Why a node does not join. The process ends with [`EXIT_REFUSED`].
-#[derive(Debug, thiserror::Error)]
-pub enum JoinError {
-    /// A setting or the engine is not as it has to be.
-    #[error("{0}")]
-    Refused(String),
-    /// The data directory cannot be used.
-    #[error("{0}")]
-    Store(#[from] StoreError),
-}
-
-impl JoinError {
-    /// Returns the exit code.
-    pub fn code(&self) -> u8 {
-        match self {
-            JoinError::Refused(_) => EXIT_REFUSED,
-            JoinError::Store(_) => 1,
-        }
-    }
-}
-
-fn refused<T>(why: impl Into<String>) -> Result<T, JoinError> {
-    Err(JoinError::Refused(why.into()))
-}
+use tracing::info;
 
 /// A node that has joined its cluster.
 pub struct Node {
@@ -78,51 +38,15 @@ impl Node {
     /// # Errors
     /// The settings, the engine or the directory are not as they have to be.
     pub fn join(settings: &Cluster, engine: Arc<dyn Engine>, data: &Path) -> Result<Node, JoinError> {
-        let timing = settings.timing().map_err(|error| JoinError::Refused(format!("cluster.{error}")))?;
-        let Some(place) = settings.place() else {
-            return refused(format!("cluster.node {:?} is not in cluster.nodes", settings.node));
-        };
-        let cluster = wait_until_whole(&*engine, settings, data)?;
-        let options = SqliteOptions { durability: DurabilityLevel::Os, size_limit: None };
-        let mut database = Sqlite::open(data, options)?;
-        let directory = take_directory(&mut database, &cluster, data)?;
-        refuse_twin(&*engine, &settings.node, directory)?;
-        secret::share(&*engine, data);
-        let mark = database.applied()?.1;
-        let boot = clock::boot().map_or(0, |(id, _)| id);
-        let start = Start {
-            position: Position(mark.position),
-            claim: mark.owner.map(|owner| owner.claim),
-            is_released: mark.owner.is_some_and(|owner| owner.is_released),
-            crashes: note_start(data, boot),
-        };
-        let facts = Arc::new(Mutex::new(NodeFacts {
-            role: Role::Following,
-            epoch: start.claim.map_or(0, |claim| claim.epoch),
-            owner: None,
-            position: mark.position,
-            digest: Digest::default(),
-            lease_until: Instant::ZERO,
-            bounds: None,
-            undecided_since: Instant::NEVER,
-            trouble: String::new(),
-            alarm: String::new(),
-        }));
+        let Membership { core, database } = Membership::take(settings, &*engine, data)?;
+        let facts = Arc::new(Mutex::new(NodeFacts::at_start(&core.start)));
         let (events, received) = unbounded_channel();
         let ((wake_rows, wakes), (to_digests, of_config)) = (channel(), channel());
         let view = ClusterView::new(settings, Arc::clone(&facts), to_digests, wake_rows.clone());
         let view = Arc::new(view);
-        let nodes = u16::try_from(settings.nodes.len()).unwrap_or(u16::MAX);
         let driver = driver::start(DriverStart {
             engine: Arc::clone(&engine),
-            core: CoreStart {
-                node: CellNode { cell: 0, node: place, nodes, directory, boot },
-                timing,
-                start,
-                log: cluster.log,
-                by_lease: settings.acks == ClusterAcks::Lease,
-                now: clock::now(),
-            },
+            core,
             database,
             keeps_clients: settings.isolation == IsolationAction::Keep,
             facts,
@@ -131,25 +55,20 @@ impl Node {
             append_times: Arc::clone(&view.appends),
         })?;
         // First of all, so that a node with an alarm never claims.
-        driver.tell(DriverInput::Rows(view.take(wait_for_rows(&*engine), cluster.log)));
+        driver.tell(DriverInput::Rows(view.take(wait_for_rows(&*engine), core.log)));
         let rows = row::start(RowsStart {
             engine: Arc::clone(&engine),
             view: Arc::clone(&view),
-            directory,
-            log: cluster.log,
+            directory: core.node.directory,
+            log: core.log,
             driver: driver.clone(),
             wakes,
         });
         let drift = rows.and_then(|()| drift::start(Arc::clone(&view), of_config));
         let snapshots = drift.and_then(|()| snapshots::start(engine, Arc::clone(&view), data.to_owned()));
         snapshots.map_err(|error| StoreError::Failed(format!("a thread for the cluster: {error}")))?;
-        info!(
-            event = "cluster.joined",
-            cluster = settings.name,
-            node = settings.node,
-            position = mark.position,
-            "this node stands by"
-        );
+        let (Cluster { name: cluster, node, .. }, position) = (settings, core.start.position.0);
+        info!(event = "cluster.joined", cluster, node, position, "this node stands by");
         Ok(Node { driver, events: received, view })
     }
 
@@ -185,185 +104,4 @@ pub fn write_end(data: &Path, end: &End) -> Result<(), StoreError> {
     let database = database_in(data);
     let has = mark_of(&database)?.1.position;
     if has < end.mark.position && has >= end.groups { move_mark(&database, &end.mark) } else { Ok(()) }
-}
-
-/// Waits until the engine says what cluster it has.
-fn wait_for_cluster(engine: &dyn Engine, settings: &Cluster) -> Result<ClusterRow, JoinError> {
-    let mut say_at = clock::now();
-    loop {
-        match engine.row(CLUSTER) {
-            Ok(Some(row)) => return check_cluster(&row.value, settings),
-            Ok(None) | Err(EngineError::Missing(_)) => {
-                return refused(format!(
-                    "the engine has no cluster {:?}: `homing cluster init` makes it, once",
-                    settings.name
-                ));
-            }
-            Err(error @ EngineError::Refused(_)) => {
-                return refused(format!("the engine refuses this node: {error}"));
-            }
-            Err(error) => {
-                let now = clock::now();
-                if now >= say_at {
-                    say_at = now + SAY_AGAIN;
-                    warn!(event = "cluster.engine_away", %error, "waiting for the engine of the cluster; see cluster.nats");
-                }
-                std::thread::sleep(ASK_AGAIN);
-            }
-        }
-    }
-}
-
-fn check_cluster(value: &[u8], settings: &Cluster) -> Result<ClusterRow, JoinError> {
-    let Some(cluster) = ClusterRow::read(value) else {
-        return refused(
-            "the row of the cluster in the engine cannot be read: a newer program may have written it",
-        );
-    };
-    if cluster.name != settings.name {
-        return refused(format!(
-            "the engine has the cluster {:?}, and cluster.name is {:?}",
-            cluster.name, settings.name
-        ));
-    }
-    if cluster.cells != 1 {
-        return refused(format!("the cluster has {} cells, and this program serves 1", cluster.cells));
-    }
-    Ok(cluster)
-}
-
-/// Refuses an engine whose settings may lose frames.
-fn check_engine(engine: &dyn Engine) -> Result<(), JoinError> {
-    let check = loop {
-        match engine.check() {
-            Ok(check) => break check,
-            Err(EngineError::Missing(_)) => {
-                return refused("the engine has no log: run `homing cluster init`");
-            }
-            Err(error @ EngineError::Refused(_)) => {
-                return refused(format!("the engine refuses this node: {error}"));
-            }
-            Err(error) => {
-                warn!(event = "cluster.engine_away", %error, "the settings of the engine cannot be checked yet");
-                std::thread::sleep(ASK_AGAIN);
-            }
-        }
-    };
-    for warning in &check.warnings {
-        warn!(event = "cluster.engine_unchecked", "{warning}");
-    }
-    match check.problems.is_empty() {
-        true => Ok(()),
-        false => refused(check.problems.join("; ")),
-    }
-}
-
-/// Waits until the engine has the cluster, and this node a database that the log continues.
-fn wait_until_whole(engine: &dyn Engine, settings: &Cluster, data: &Path) -> Result<ClusterRow, JoinError> {
-    let mut lacks_since = Instant::NEVER;
-    loop {
-        let cluster = wait_for_cluster(engine, settings)?;
-        check_engine(engine)?;
-        let begun = base::finish(engine).map_err(SnapshotFailure::from);
-        let fetched =
-            begun.and_then(|()| snapshots::catch_up(engine, data, &cluster, crate::store::log::new_id()));
-        let error = match fetched {
-            Ok(()) => return Ok(cluster),
-            Err(SnapshotFailure::Store(error)) => return Err(error.into()),
-            Err(SnapshotFailure::File(error)) => {
-                return Err(StoreError::Failed(format!("{}: {error}", data.display())).into());
-            }
-            Err(error) => error,
-        };
-        lacks_since = match &error {
-            SnapshotFailure::Gap { first, position } => {
-                let since = lacks_since.min(clock::now());
-                if clock::now().since(since) >= row::LACKS {
-                    // The others have to know that no node can take their place. Tried again below.
-                    let _ = row::raise(engine, cluster.log, row::purged_text(*first, *position));
-                }
-                since
-            }
-            _ => Instant::NEVER,
-        };
-        warn!(event = "cluster.not_fetched", %error, "this node cannot follow yet; see `homing cluster status`");
-        std::thread::sleep(SAY_AGAIN);
-    }
-}
-
-/// Reads all rows, however long it takes.
-fn wait_for_rows(engine: &dyn Engine) -> Vec<(String, Row)> {
-    loop {
-        match engine.rows() {
-            Ok(rows) => return rows,
-            Err(error) => {
-                tracing::debug!(event = "cluster.no_rows", %error, "the rows of the nodes cannot be read yet");
-                std::thread::sleep(ASK_AGAIN);
-            }
-        }
-    }
-}
-
-/// Makes a new directory one of the cluster, and refuses one of another.
-fn take_directory(database: &mut Sqlite, cluster: &ClusterRow, data: &Path) -> Result<u64, JoinError> {
-    let (applied, mark) = database.applied()?;
-    let directory = database.cluster_directory()?;
-    let data = data.display();
-    match (directory, applied.id) {
-        (0, log) if mark.is_new() && log.is_none_or(|log| log == cluster.log) => {
-            let id = crate::store::log::new_id();
-            database.set_log_id(cluster.log)?;
-            database.join_cluster(id)?;
-            Ok(id)
-        }
-        (0, _) => refused(format!(
-            "{data} has the store of a broker by itself: name an empty store.path; `homing cluster init \
-             --from-store` makes a new cluster of such a store"
-        )),
-        (_, Some(log)) if log != cluster.log => refused(format!(
-            "{data} is of another cluster, or of one before `init`: name an empty store.path"
-        )),
-        (directory, _) => Ok(directory),
-    }
-}
-
-/// Notes this start in a file of the directory, and returns the starts of the last minute, this one
-/// included.
-fn note_start(data: &Path, boot: u64) -> u32 {
-    let path = data.join("cluster-starts");
-    let now = clock::boot().map_or_else(clock::unix_millis, |(_, millis)| millis);
-    let is_recent = |line: &&str| {
-        let Some((of, at)) = line.split_once(' ') else { return false };
-        let at: u64 = at.parse().unwrap_or(0);
-        of == boot.to_string() && now.saturating_sub(at) < 60_000
-    };
-    let text = std::fs::read_to_string(&path).unwrap_or_default();
-    let mut recent: Vec<String> = text.lines().filter(is_recent).map(str::to_owned).collect();
-    recent.push(format!("{boot} {now}"));
-    // Without the file, a node that crashes again and again takes its cell again each time.
-    if let Err(error) = std::fs::write(&path, recent.join("\n")) {
-        warn!(event = "cluster.starts_not_noted", file = %path.display(), %error, "the starts of this node are not counted");
-    }
-    recent.len() as u32
-}
-
-/// Refuses a second node of the same name. A new directory takes the name of a node that is silent.
-fn refuse_twin(engine: &dyn Engine, node: &str, directory: u64) -> Result<(), JoinError> {
-    let key = node_key(node);
-    let look = || engine.row(&key).ok().flatten();
-    let Some(first) = look() else { return Ok(()) };
-    let is_other = |value: &[u8]| read_node(value).is_some_and(|row| row.directory != directory);
-    if !is_other(&first.value) {
-        return Ok(());
-    }
-    let until = clock::now() + QUIET;
-    while clock::now() < until {
-        std::thread::sleep(ASK_AGAIN);
-        if look().is_some_and(|row| row.revision != first.revision && is_other(&row.value)) {
-            return refused(format!(
-                "another process is the node {node:?} with another data directory: each node needs a name of its own in cluster.node"
-            ));
-        }
-    }
-    Ok(())
 }

@@ -4,13 +4,15 @@
 //! sets their database aside, and fetches the base.
 
 use super::base::{self, Base};
-use super::commands::{CommandError, Report, age_of, is_silent, row_of_cluster};
+use super::commands::{CommandError, Report, row_of_cluster};
 use super::engine::Engine;
-use super::row::{ClusterRow, NodeRow, alarm_key, read_node};
+use super::observed::{ObservedRows, observe};
+use super::row::{ClusterRow, SeenRow, alarm_key};
 use crate::config::Cluster;
 use crate::store::log::new_id;
 use crate::store::sqlite::base::{directory_of, mark_of};
 use crate::store::sqlite::directory::{database_in, is_locked};
+use crate::time::Instant;
 use crate::time::duration::format;
 use std::fmt::Write;
 use std::path::Path;
@@ -29,7 +31,9 @@ struct Alarmed {
     /// The log of this node's database.
     log: u64,
     text: String,
-    nodes: Vec<NodeRow>,
+    nodes: Vec<SeenRow>,
+    /// The moment of the look at them.
+    now: Instant,
 }
 
 /// Makes the store of this node the base of the cluster, after an alarm. `data` is its data directory.
@@ -96,25 +100,24 @@ fn find_alarm(engine: &dyn Engine, settings: &Cluster, data: &Path) -> Result<Al
             data.display()
         ));
     }
-    let rows = engine.rows()?;
-    let alarm = |log: u64| rows.iter().find(|(key, _)| *key == alarm_key(log)).map(|(_, row)| &row.value);
+    let observed = observe(engine)?;
+    let alarm = |log: u64| observed.value(&alarm_key(log));
     let Some(text) = alarm(log).or_else(|| alarm(cluster.log)) else {
         return refuse(format!("the cluster {:?} has no alarm: there is nothing to mend", settings.name));
     };
     if directory_of(&database)? == 0 || log != cluster.log && alarm(log).is_none() {
         return refuse(format!("{} is not of the cluster {:?}", data.display(), settings.name));
     }
-    let nodes: Vec<NodeRow> = rows.iter().filter_map(|(_, row)| read_node(&row.value)).collect();
-    let nodes: Vec<NodeRow> = nodes.into_iter().filter(|row| !row.node.is_empty()).collect();
-    let is_at_work = |row: &&NodeRow| !is_silent(row) && AT_WORK.contains(&&*row.role);
-    if let Some(row) = nodes.iter().find(is_at_work) {
+    let text = String::from_utf8_lossy(text).into_owned();
+    let ObservedRows { nodes, now, .. } = observed;
+    let is_at_work = |seen: &&SeenRow| !seen.is_silent(now) && AT_WORK.contains(&&*seen.row.role);
+    if let Some(SeenRow { row, .. }) = nodes.iter().find(is_at_work) {
         return refuse(format!(
             "the node {} is {} and does not show the alarm yet: wait some seconds, or stop it",
             row.node, row.role
         ));
     }
-    let text = String::from_utf8_lossy(text).into_owned();
-    Ok(Alarmed { revision, cluster, log, text, nodes })
+    Ok(Alarmed { revision, cluster, log, text, nodes, now })
 }
 
 /// Refuses the database of a process that has more in its memory.
@@ -124,7 +127,7 @@ fn refuse_behind(
     data: &Path,
     position: u64,
 ) -> Result<(), CommandError> {
-    let own = alarmed.nodes.iter().find(|row| row.node == settings.node);
+    let own = alarmed.nodes.iter().map(|seen| &seen.row).find(|row| row.node == settings.node);
     match own.filter(|own| own.position > position && is_locked(data)) {
         Some(own) => Err(CommandError::Refused(format!(
             "the process of this node has read frame {}, and its store has {position}: stop it (systemctl stop homing), \
@@ -153,14 +156,15 @@ fn describe(
     };
     let (node, store) = (&settings.node, data.display());
     line("base", &format!("the store of the node {node} in {store}, as of frame {position}"));
-    for row in alarmed.nodes.iter().filter(|row| row.node != *node) {
-        let age = format(Duration::from_millis(age_of(row) / 1_000 * 1_000));
+    for seen in alarmed.nodes.iter().filter(|seen| seen.row.node != *node) {
+        let (row, age) = (&seen.row, format(Duration::from_secs(seen.seen_ago(alarmed.now).as_secs())));
         line(
             &format!("node {}", row.node),
             &format!("frame {}, {age} ago{}", row.position, lost(row.position)),
         );
     }
-    let unseen = settings.nodes.iter().filter(|name| !alarmed.nodes.iter().any(|row| row.node == **name));
+    let unseen =
+        settings.nodes.iter().filter(|name| !alarmed.nodes.iter().any(|seen| seen.row.node == **name));
     unseen.for_each(|name| line(&format!("node {name}"), "never seen"));
     let bounds = engine.bounds()?;
     line(

@@ -92,6 +92,9 @@ impl Engine for Mortal {
     fn rows(&self) -> Result<Vec<(String, Row)>, EngineError> {
         self.call(Engine::rows)
     }
+    fn clock_ms(&self) -> Result<Option<u64>, EngineError> {
+        self.call(Engine::clock_ms)
+    }
     fn put_row(&self, key: &str, value: Bytes) -> Result<u64, EngineError> {
         self.call(|engine| engine.put_row(key, value))
     }

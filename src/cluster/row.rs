@@ -19,7 +19,7 @@ use std::time::Duration;
 use tracing::info;
 
 /// The time between two writes.
-const EVERY: Duration = Duration::from_secs(2);
+pub(super) const EVERY: Duration = Duration::from_secs(2);
 /// The time for which the log must lack frames that no snapshot has. A server that has just been cut
 /// off shows older rows for 20 s.
 pub(super) const LACKS: Duration = Duration::from_secs(30);

@@ -29,14 +29,19 @@ pub struct SeenRow {
 }
 
 impl SeenRow {
-    /// Returns a row that was seen just now. `newest` is the time of the engine's last row, in
-    /// milliseconds since 1970: a node that has just started sees rows of days ago.
-    pub(super) fn new(row: NodeRow, found: &Row, now: Instant, newest: u64) -> SeenRow {
+    /// Returns a row that was seen just now. `engine_ms` is the present time by the clock of the
+    /// engine, in milliseconds since 1970: a node that has just started sees rows of days ago.
+    pub(super) fn new(row: NodeRow, found: &Row, now: Instant, engine_ms: u64) -> SeenRow {
         let stored = found.stored_ms;
-        let age = stored.map_or(0, |stored| newest.saturating_sub(stored));
+        let age = stored.map_or(0, |stored| engine_ms.saturating_sub(stored));
         let skew_ms = stored.map(|stored| row.unix_ms.cast_signed().saturating_sub(stored.cast_signed()));
         let (revision, age) = (found.revision, Duration::from_millis(age));
         SeenRow { row, revision, changed: now, age, skew_ms }
+    }
+
+    /// Returns the row with at least this age.
+    pub(super) fn at_least(self, age: Duration) -> SeenRow {
+        SeenRow { age: self.age.max(age), ..self }
     }
 
     /// Returns the time since the node has written its row.

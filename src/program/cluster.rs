@@ -2,28 +2,27 @@
 //! leaves in order.
 
 use super::data::data_directory;
+use super::engine::open_engine;
 use super::output::{REFUSED, complain, say};
+use super::stop;
 use clap::Subcommand;
-use homing::auth::file_error::{FileError, LARGEST_SECRET};
 use homing::broker::observer::Observer;
 use homing::broker::owner_door::OwnerDoor;
 use homing::broker::reload::ReloadMode;
 use homing::broker::standby::StandbyConfig;
-use homing::broker::{Broker, Signals};
+use homing::broker::{Broker, Signals, StartError};
 use homing::cluster::commands::{self, CommandError, InitialSessions};
-use homing::cluster::engine::{Engine, EngineError};
+use homing::cluster::engine::EngineError;
 use homing::cluster::messages::{Cell, End, NodeEvent};
-use homing::cluster::node::{JoinError, Node, NodeDoor, write_end};
+use homing::cluster::node::{Node, NodeDoor, write_end};
 use homing::cluster::reseed;
 use homing::cluster::row::ClusterView;
 use homing::cluster::sys;
-use homing::config::{Cluster, Config};
+use homing::config::Config;
 use homing::log::stderr;
-use homing::net::tls::client::client_config;
-use homing::net::tls::settings::CertificateFiles;
+use homing::persistence::ownership::Role;
 use homing::service;
 use homing::store::replicated::ReplicatedStore;
-use homing::store::{Store, StoreError};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -32,8 +31,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::oneshot;
 use tracing::{error, info, warn};
-use zeroize::Zeroizing;
 
 /// Time for the broker to end its lease before it stops.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -47,8 +46,6 @@ const LAST_ROW: Duration = Duration::from_millis(1_500);
 pub(crate) struct OwnerPart {
     pub(crate) node: NodeDoor,
     data: Option<PathBuf>,
-    cell: Option<Cell>,
-    will_grace: Duration,
     view: Arc<ClusterView>,
     events: Option<UnboundedReceiver<NodeEvent>>,
     /// Says that the lease has ended.
@@ -143,68 +140,6 @@ pub(crate) fn query(query: &ClusterQuery, config: &Config) -> ExitCode {
     }
 }
 
-/// Opens the engine that the settings name.
-///
-/// # Errors
-/// Says which key is wrong.
-pub(crate) fn open_engine(settings: &Cluster) -> Result<Arc<dyn Engine>, String> {
-    #[cfg(feature = "cluster")]
-    {
-        use homing::cluster::nats::{Nats, NatsSettings};
-        let user = password(settings)?.map(|password| (settings.nats_user.clone(), password));
-        let settings = NatsSettings {
-            cluster: settings.name.clone(),
-            cell: 0,
-            node: settings.node.clone(),
-            servers: settings.nats.clone(),
-            user,
-            ca: settings.ca_path(),
-            certificate: settings.certificate_paths(),
-            monitor: Some(settings.monitor.clone()).filter(|monitor| !monitor.is_empty()),
-        };
-        let engine = Nats::open(settings).map_err(|error| error.to_string())?;
-        Ok(Arc::new(engine))
-    }
-    #[cfg(not(feature = "cluster"))]
-    Err(format!(
-        "cluster.name = {:?}: this program was built without the cargo feature \"cluster\"",
-        settings.name
-    ))
-}
-
-/// Reads the password of this node at NATS, if it has one.
-///
-/// # Errors
-/// The file cannot be read.
-fn password(settings: &Cluster) -> Result<Option<Zeroizing<String>>, String> {
-    let Some(path) = settings.password_path() else { return Ok(None) };
-    let content = FileError::read_within(&path, LARGEST_SECRET).map(Zeroizing::new);
-    let content = content.map_err(|error| format!("cluster.nats_password_file {error}"))?;
-    let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    Ok(Some(Zeroizing::new(String::from_utf8_lossy(line).trim_end_matches('\r').to_owned())))
-}
-
-/// Reads the files of a node, and keeps nothing. May hang as long as a file does.
-///
-/// # Errors
-/// What is wrong with a file, and its key.
-pub(crate) fn check_files(settings: &Cluster) -> Result<(), String> {
-    if !settings.is_on() {
-        return Ok(());
-    }
-    password(settings)?;
-    let (ca, identity) = (settings.ca_path(), settings.certificate_paths());
-    // Without TLS nobody needs the authorities of the system, which a small image may lack.
-    let has_tls = settings.nats.iter().any(|server| server.starts_with("tls://"));
-    if !has_tls && ca.is_none() && identity.is_none() {
-        return Ok(());
-    }
-    let identity = identity.map(|(certificate, key)| CertificateFiles { certificate, chain: None, key });
-    let tls = client_config(ca.as_deref(), identity.as_ref());
-    tls.map(drop)
-        .map_err(|error| format!("{error} (cluster.nats_ca, cluster.nats_certificate or cluster.nats_key)"))
-}
-
 /// Makes the data directory of a node, so that the HTTP interface, whose socket is there, answers while
 /// the node waits for NATS.
 pub(crate) fn make_directory(config: &Config) {
@@ -224,27 +159,20 @@ pub(crate) fn join(config: &Config, signals: &mut Signals) -> Result<Node, ExitC
         stderr::flush();
         ExitCode::from(code)
     };
-    // A node with a file that cannot be read would end when it owns the cell, and so would the next.
-    if let Err(mistakes) = homing::broker::check_files(config, |_| Vec::new()) {
-        return Err(refuse(&mistakes.join("\n"), 2));
-    }
-    let engine = open_engine(&config.cluster).map_err(|why| refuse(&why, 2))?;
-    let Some(data) = data_directory(config) else {
-        return Err(refuse("store.path is needed in a cluster", 2));
-    };
-    let settings = config.cluster.clone();
-    let (joined, result) = tokio::sync::oneshot::channel();
-    std::thread::spawn(move || drop(joined.send(Node::join(&settings, engine, &data))));
-    let joined: Result<Node, JoinError> = match signals.wait(result) {
+    let (joined, result) = oneshot::channel();
+    let of_thread = config.clone();
+    std::thread::spawn(move || drop(joined.send(open_and_join(&of_thread))));
+    let joined: Result<Node, (String, u8)> = match signals.wait(result) {
         Ok(Ok(joined)) => joined,
         Ok(Err(_)) => return Err(refuse("the thread that joins the cluster ended", 1)),
         Err(name) => {
+            stop::bound();
             info!(event = "broker.stopping", signal = name, "stopping before the node has joined");
             stderr::flush();
             return Err(ExitCode::SUCCESS);
         }
     };
-    let node = joined.map_err(|error| refuse(&error.to_string(), error.code()))?;
+    let node = joined.map_err(|(why, code)| refuse(&why, code))?;
     // To the service manager a standby has started: it does its work until it ends.
     service::is_ready(|| true);
     say(&format!(
@@ -256,6 +184,20 @@ pub(crate) fn join(config: &Config, signals: &mut Signals) -> Result<Node, ExitC
     Ok(node)
 }
 
+/// Opens the engine, and joins. Waits as long as the engine is away, or a file hangs.
+///
+/// # Errors
+/// Why the node does not join, and the exit code.
+fn open_and_join(config: &Config) -> Result<Node, (String, u8)> {
+    let refused = |why: String| (why, REFUSED);
+    // A node with a file that cannot be read would end when it owns the cell, and so would the next.
+    homing::broker::check_files(config, |_| Vec::new()).map_err(|mistakes| refused(mistakes.join("\n")))?;
+    let engine = open_engine(&config.cluster).map_err(refused)?;
+    let data =
+        data_directory(config).ok_or_else(|| refused("store.path is needed in a cluster".to_owned()))?;
+    Node::join(&config.cluster, engine, &data).map_err(|error| (error.to_string(), error.code()))
+}
+
 /// Stands by until this node owns the cell. SIGHUP reads the configuration again.
 ///
 /// # Errors
@@ -264,57 +206,65 @@ pub(crate) fn stand_by(
     config: &Arc<StandbyConfig>,
     mut node: Node,
     signals: &mut Signals,
-) -> Result<OwnerPart, ExitCode> {
-    let door = node.door();
+) -> Result<(OwnerPart, Cell), ExitCode> {
     note_config(config, &node.view);
-    let mut is_leaving = false;
     loop {
         match signals.wait_with(node.events.recv(), || read_again(config)) {
-            Ok(Some(NodeEvent::Recover(cell))) if !is_leaving => {
-                let config = config.config();
-                return Ok(OwnerPart {
-                    node: door,
-                    data: data_directory(&config),
-                    cell: Some(*cell),
-                    will_grace: config.cluster.will_grace,
-                    view: node.view,
-                    events: Some(node.events),
-                    flush: None,
-                    left: None,
-                });
+            Ok(Some(NodeEvent::Recover(cell))) => {
+                let (node, view, events) = (node.door(), node.view, Some(node.events));
+                let data = data_directory(&config.config());
+                return Ok((OwnerPart { node, data, view, events, flush: None, left: None }, *cell));
             }
             Ok(Some(NodeEvent::Left(_)) | None) => {
                 node.view.leave(LAST_ROW);
-                stderr::flush();
                 return Err(ExitCode::SUCCESS);
             }
-            // A claim that was under way is stored. No broker runs, so nothing is left to store.
-            Ok(Some(NodeEvent::Flush)) => door.flushed(),
             // An alarmed node stays, so that operators see it.
             Ok(Some(_)) => {}
-            Err(name) if is_leaving => {
-                warn!(event = "broker.exiting", signal = name, "exiting at once");
-                stderr::flush();
-                return Err(ExitCode::FAILURE);
-            }
-            Err(name) => {
-                info!(event = "broker.stopping", signal = name, "stopping; a second signal exits at once");
-                is_leaving = true;
-                if node.view.facts().role == homing::persistence::ownership::Role::Alarmed {
-                    node.view.leave(LAST_ROW);
-                    return Err(ExitCode::SUCCESS);
-                }
-                door.leave();
-                // A Claim is under way whose outcome NATS does not say: the others wait for it longer.
-                std::thread::spawn(|| {
-                    std::thread::sleep(RELEASE);
-                    warn_of_no_release();
-                    stderr::flush();
-                    std::process::exit(0)
-                });
-            }
+            Err(name) => return Err(leave(name, &node.door(), &node.view, &mut node.events, signals)),
         }
     }
+}
+
+/// Ends a node whose broker does not let clients in yet, so that nothing is left to store. A second
+/// signal exits at once. Returns the exit code.
+fn leave(
+    name: &str,
+    node: &NodeDoor,
+    view: &ClusterView,
+    events: &mut UnboundedReceiver<NodeEvent>,
+    signals: &mut Signals,
+) -> ExitCode {
+    stop::bound();
+    info!(event = "broker.stopping", signal = name, "stopping; a second signal exits at once");
+    let is_alarmed = view.facts().role == Role::Alarmed;
+    let left = async {
+        node.leave();
+        while let Some(event) = events.recv().await {
+            match event {
+                // A Claim that was under way is stored, or the broker was starting.
+                NodeEvent::Flush => node.flushed(),
+                NodeEvent::Left(_) | NodeEvent::Alarmed(_) => break,
+                NodeEvent::Recover(_) | NodeEvent::LetIn | NodeEvent::ShutOut => {}
+            }
+        }
+    };
+    // An alarmed node stores nothing any more. For another one, a frame may be under way whose outcome
+    // NATS does not say.
+    let patience = if is_alarmed { Duration::ZERO } else { RELEASE };
+    match signals.wait(async { tokio::time::timeout(patience, left).await }) {
+        Ok(Ok(())) => {}
+        Ok(Err(_)) if is_alarmed => {}
+        Ok(Err(_)) => warn_of_no_release(),
+        Err(name) => {
+            warn!(event = "broker.exiting", signal = name, "exiting at once");
+            stderr::flush();
+            return ExitCode::FAILURE;
+        }
+    }
+    view.leave(LAST_ROW);
+    stderr::flush();
+    ExitCode::SUCCESS
 }
 
 fn warn_of_no_release() {
@@ -342,14 +292,29 @@ fn read_again(config: &Arc<StandbyConfig>) {
 }
 
 impl OwnerPart {
-    /// Makes the store of the cell.
+    /// Starts the broker of the cell. The start may wait for the engine, and for ever if the cluster is
+    /// alarmed, so it has a thread of its own, and a signal ends the process meanwhile.
     ///
     /// # Errors
-    /// The database cannot be read.
-    pub(crate) fn store(&mut self) -> Result<Option<Box<dyn Store>>, StoreError> {
-        let Some(Cell { database, mark, log }) = self.cell.take() else { return Ok(None) };
-        let store = ReplicatedStore::new(database, mark, log, self.will_grace)?;
-        Ok(Some(Box::new(store)))
+    /// The exit code, if the process is to end before the broker runs.
+    pub(crate) fn start(
+        &mut self,
+        cell: Cell,
+        config: Config,
+        signals: &mut Signals,
+    ) -> Result<Result<Broker, StartError>, ExitCode> {
+        let start = move || {
+            let Cell { database, mark, log } = cell;
+            let store = ReplicatedStore::new(database, mark, log, config.cluster.will_grace)?;
+            Broker::start_as_owner(config, Box::new(store))
+        };
+        let (done, started) = oneshot::channel();
+        std::thread::spawn(move || drop(done.send(start())));
+        match (signals.wait(started), &mut self.events) {
+            (Ok(started), _) => Ok(started.unwrap_or(Err(StartError::Died))),
+            (Err(name), Some(events)) => Err(leave(name, &self.node, &self.view, events, signals)),
+            (Err(_), None) => Err(ExitCode::SUCCESS),
+        }
     }
 
     /// Says that the broker is ready, and from now on lets clients in and out as the node says.

@@ -65,7 +65,7 @@ fn other_files(config: &Config) -> Vec<String> {
         Some(format!("{error} (bridge {:?} of [[bridges]])", bridge.label()))
     }));
     mistakes.extend(files_of_sinks(config));
-    mistakes.extend(super::cluster::check_files(&config.cluster).err());
+    mistakes.extend(super::engine::check_files(&config.cluster).err());
     mistakes.extend(otlp::check(&config.otlp).err().map(|error| error.with_key()));
     mistakes
 }

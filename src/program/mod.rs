@@ -7,8 +7,8 @@
 //! | `data` | the data directory |
 //! | `banner`, `administration` | the message of the start, and the start of the HTTP interface |
 //! | `export` | the start of the export by OTLP |
-//! | `serve` | the run of the broker |
-//! | `cluster` | the broker as a node of a cluster, and `homing cluster` |
+//! | `serve`, `stop` | the run of the broker, and the bound of its end |
+//! | `cluster`, `engine` | the broker as a node of a cluster, and `homing cluster`; what keeps its log |
 //! | `control` | `homing ctl` and `homing trace` |
 //! | `doctor` | `homing doctor` |
 //! | `manual` | the manual page, and the completions of shells |
@@ -23,9 +23,11 @@ pub(crate) mod commands;
 pub(crate) mod control;
 pub(crate) mod data;
 pub(crate) mod doctor;
+mod engine;
 #[cfg(feature = "otlp")]
 pub(crate) mod export;
 pub(crate) mod manual;
 pub(crate) mod output;
 pub(crate) mod serve;
 pub(crate) mod settings;
+mod stop;

@@ -9,6 +9,7 @@ use super::data::{open_store, storage_line};
 use super::export::ExportPart;
 use super::output::{failed, say};
 use super::settings::{Settings, configuration_line, read_configuration};
+use super::stop;
 use homing::broker::observer::Observer;
 use homing::broker::reload::ConfigReader;
 use homing::broker::standby::StandbyConfig;
@@ -59,26 +60,30 @@ fn run(mut loaded: Loaded, settings: &Settings) -> Result<ExitCode, ExitCode> {
     #[cfg(feature = "admin")]
     let mut admin = AdminPart::begin(&loaded.config).map_err(|error| failed(&error))?;
     let reader = config_reader(settings);
-    let (mut owner, mut sources) = (None, KeySources::of_start(&loaded));
+    let (mut owned, mut sources) = (None, KeySources::of_start(&loaded));
     if loaded.config.cluster.is_on() {
         let node = cluster::join(&loaded.config, &mut signals)?;
         let config = Arc::new(StandbyConfig::new(loaded.config, sources, Arc::clone(&reader)));
         // The data directory is there now, so that the interface of a standby answers.
         #[cfg(feature = "admin")]
         admin.joined(&node.view, &config, settings).map_err(|error| failed(&error))?;
-        owner = Some(cluster::stand_by(&config, node, &mut signals)?);
+        owned = Some(cluster::stand_by(&config, node, &mut signals)?);
         // The configuration may have been read again meanwhile.
         (loaded.config, sources) = config.take();
     }
-    let opened = owner.as_mut().map_or_else(|| open_store(&loaded.config), OwnerPart::store);
-    let store = opened.map_err(|error| failed(&error))?;
-    #[cfg(feature = "admin")]
-    admin.start(&loaded.config, StoreOpened::Yes).map_err(|error| failed(&error))?;
     #[cfg(feature = "admin")]
     let store_settings = loaded.config.store.clone();
-    let started = match (&owner, store) {
-        (Some(_), Some(store)) => Broker::start_as_owner(loaded.config, store),
-        (_, store) => Broker::start_with(loaded.config, store),
+    let (mut owner, started) = match owned {
+        Some((mut owner, cell)) => {
+            let started = owner.start(cell, loaded.config, &mut signals)?;
+            (Some(owner), started)
+        }
+        None => {
+            let store = open_store(&loaded.config).map_err(|error| failed(&error))?;
+            #[cfg(feature = "admin")]
+            admin.start(&loaded.config, StoreOpened::Yes).map_err(|error| failed(&error))?;
+            (None, Broker::start_with(loaded.config, store))
+        }
     };
     let broker = started.map_err(|error| failed(&error))?;
     broker.read_again_by(reader, sources);
@@ -95,7 +100,10 @@ fn run(mut loaded: Loaded, settings: &Settings) -> Result<ExitCode, ExitCode> {
     if let Some(owner) = &mut owner {
         owner.ready(&broker, is_alive);
     }
-    let code = broker.run_until(signals, || owner.iter().for_each(OwnerPart::leave));
+    let code = broker.run_until(signals, || {
+        stop::bound();
+        owner.iter().for_each(OwnerPart::leave);
+    });
     owner.iter().for_each(OwnerPart::left);
     if let Some(file) = &addresses_file {
         // The file may not exist, if it could not be written.

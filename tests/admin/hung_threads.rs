@@ -5,6 +5,7 @@ use crate::kit::Pki;
 use crate::support::passwords::password_file;
 use crate::support::process::Process;
 use crate::support::{now, until};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
 use std::net::SocketAddr;
@@ -27,12 +28,24 @@ impl StoppedThread {
         });
         ptrace(libc::PTRACE_SEIZE, thread);
         ptrace(libc::PTRACE_INTERRUPT, thread);
-        // SAFETY: the status is not wanted, and the kernel accepts a null pointer for it.
-        #[expect(unsafe_code, reason = "rustix waits for whole processes, and not for single threads")]
-        let stopped = unsafe { libc::waitpid(thread, null_mut(), libc::__WALL) };
-        assert_eq!(stopped, thread, "it stops");
+        wait_for(thread);
         StoppedThread(thread)
     }
+
+    /// Waits for the end of a thread whose process exits. The kernel lets nobody else see the end of the
+    /// process before.
+    fn ends(self) {
+        wait_for(self.0);
+        std::mem::forget(self);
+    }
+}
+
+/// Waits until a thread stops or ends.
+fn wait_for(thread: libc::pid_t) {
+    // SAFETY: the status is not wanted, and the kernel accepts a null pointer for it.
+    #[expect(unsafe_code, reason = "rustix waits for whole processes, and not for single threads")]
+    let waited = unsafe { libc::waitpid(thread, null_mut(), libc::__WALL) };
+    assert_eq!(waited, thread);
 }
 
 impl Drop for StoppedThread {
@@ -142,6 +155,19 @@ fn a_reload_answers_with_the_count_so_far_while_a_thread_hangs() {
     let (_, text) = crate::api::ctl(&socket, &["--json", "reload"]);
     let answer: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(answer["disconnected"]["complete"], true, "{text}");
+}
+
+/// The thread that stops all others is the one that hangs.
+#[test]
+fn a_broker_whose_stop_hangs_exits_without_the_thread() {
+    let pki = Pki::new();
+    let (mut process, _) = serve(&pki);
+    let stopped = StoppedThread::stop(thread_of(&process, "homing-main"));
+    process.signal(Signal::TERM);
+    process.line("event=broker.stop_hangs").expect("it says why it exits");
+    stopped.ends();
+    let (code, said) = process.end();
+    assert_eq!(code, Some(1), "{said:#?}");
 }
 
 /// Two brokers, each with a half of its threads stopped at once, because each wait takes seconds.

@@ -114,5 +114,10 @@ fn a_cluster_over_tls_begins_with_the_store_of_a_broker_by_itself() {
         "{missing}"
     );
     let (code, empty) = with(&[&format!("cluster.nats_key={}", path("node.pem"))]);
-    assert!(code == 2 && empty.contains("cluster.nats_key") && empty.contains("no PRIVATE KEY"), "{empty}");
+    assert!(
+        code == 2
+            && empty.contains("cluster.nats_key")
+            && empty.contains("a private key (-----BEGIN PRIVATE KEY-----) is expected"),
+        "{empty}"
+    );
 }

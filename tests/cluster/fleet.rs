@@ -24,7 +24,8 @@ pub const LOST: i32 = 75;
 pub struct Fleet {
     pub nodes: Vec<FleetNode>,
     pub directory: TempDir,
-    _doors: Vec<Proxy>,
+    /// The ways to the servers.
+    pub doors: Vec<Proxy>,
 }
 
 pub struct FleetNode {
@@ -84,7 +85,7 @@ impl Fleet {
             FleetNode { name, address, admin, data, configuration, process: None }
         };
         let nodes = nodes.iter().map(node).collect();
-        Fleet { nodes, directory, _doors: doors }
+        Fleet { nodes, directory, doors }
     }
 
     /// Runs `homing` with the configuration of a node.

@@ -11,6 +11,7 @@
 //! | `fleet` | nodes by their configurations, and the commands |
 //! | `alarms` | a log that lost frames, was changed or purged, and `homing cluster reseed` |
 //! | `refusals` | settings, servers, directories and commands that make no sense |
+//! | `endings` | SIGTERM to a node in each of its states |
 //! | `beginnings` | over TLS: a cluster that begins with the store of a broker by itself |
 //! | `latency` | measurements |
 //! | `operators` | what operators see of two nodes of Homing |
@@ -29,6 +30,7 @@ mod calls;
 #[path = "../crash/clients.rs"]
 mod clients;
 mod cut_off;
+mod endings;
 #[path = "../support/engine_contract.rs"]
 mod engine_contract;
 mod faults;

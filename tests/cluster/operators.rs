@@ -4,6 +4,7 @@
 use crate::servers::{PASSWORD, Servers, own_address};
 use crate::support::now;
 use crate::support::process::Process;
+use crate::support::shim::shim;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,11 +23,16 @@ impl Nodes {
         self.directory.join(name)
     }
 
-    /// Runs a command with the configuration of a node. Returns its exit code and what it prints.
-    fn run(&self, node: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    /// Returns a command with the configuration of a node.
+    fn command(&self, node: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
         command.args(arguments).arg("--config").arg(self.file(&format!("{node}.toml")));
-        let output = command.output().expect("it runs");
+        command
+    }
+
+    /// Runs a command with the configuration of a node. Returns its exit code and what it prints.
+    fn run(&self, node: &str, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = self.command(node, arguments).output().expect("it runs");
         (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     }
 
@@ -90,6 +96,14 @@ pub fn see_a_cluster(servers: &Servers) {
     let secrets =
         ["a-data", "b-data"].map(|data| fs::read(nodes.file(data).join("scram.secret")).expect("a secret"));
     assert_eq!(secrets[0], secrets[1]);
+    // The clock of the machine where the command runs does not matter.
+    for ahead in ["-604800", "604800"] {
+        let mut command = nodes.command("b", &status);
+        command.env("LD_PRELOAD", shim("cluster")).env("CLUSTER_CLOCK", ahead);
+        let output = command.output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("a serves") && !said.contains("silent"), "{said}");
+    }
     // The standby answers what it can, and names the owner for all else.
     let (code, said) = nodes.wait_for("b", &["ctl", "status"], |said| said.contains("this node stands by"));
     assert!(code == Some(0) && said.contains("a serves") && said.contains(":11883"), "{said}");

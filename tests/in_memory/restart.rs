@@ -15,6 +15,7 @@ use homing::mqtt::packet::{Acknowledgement, Connect, ConnectProperties, Packet, 
 use homing::persistence::records::Record;
 use homing::session::authentication::{Anonymous, AuthMethod};
 use homing::session::drops::DropReason;
+use homing::session::outbound::queue::QueueBounds;
 use homing::shard::ShardSettings;
 use homing::shard::recovery::placement::share_out;
 use homing::store::coalesce::CommitGroup;
@@ -109,6 +110,40 @@ fn a_claimed_name_counts_after_a_restart_as_before() {
     let ann = enter(&mut driver, kept(Some("ann"), "ann"));
     assert_eq!(all(&mut driver, ann), ["own/x", "own/y"]);
     assert_eq!(dropped(&driver), 0);
+}
+
+#[test]
+fn a_recovered_queue_has_the_bounds_of_its_own_from_the_start_and_a_change_reaches_it() {
+    let bounded = |own: Option<usize>| {
+        let mut settings = driver::settings();
+        settings.session.send.queue.messages = 2;
+        let own = own.map(|messages| ("long".into(), QueueBounds { messages: Some(messages), bytes: None }));
+        settings.own_queues = Arc::new(own.into_iter().collect());
+        settings
+    };
+    let taken_of_ten = |driver: &mut MemoryDriver| {
+        let refused =
+            |driver: &MemoryDriver| driver.shards[0].snapshot().counters.drops.of(DropReason::QueueRefused);
+        let (before, publisher) = (refused(driver), enter(driver, connect("publisher")));
+        (1..=10).for_each(|id| publish(driver, publisher, "t", QoS::AtLeastOnce, id));
+        10 - (refused(driver) - before)
+    };
+    let mut driver = MemoryDriver::new(&bounded(Some(5)), 1);
+    driver.keep_in_store();
+    let long = enter(&mut driver, kept(None, "long"));
+    subscribe(&mut driver, long, &["t"], QoS::AtLeastOnce);
+    driver.close(long);
+    assert_eq!(taken_of_ten(&mut driver), 5);
+    let mut driver = restarted(driver, &bounded(Some(7)));
+    assert_eq!(taken_of_ten(&mut driver), 2);
+    for (own, taken) in [(Some(8), 1), (None, 0), (Some(9), 1)] {
+        let mut settings = bounded(own);
+        settings.session.send.stored_queue = settings.session.send.queue.clone();
+        driver.shards[0].replace_settings(settings);
+        assert_eq!(taken_of_ten(&mut driver), taken, "{own:?}");
+    }
+    let long = enter(&mut driver, kept(None, "long"));
+    assert_eq!(all(&mut driver, long).len(), 9);
 }
 
 /// The Packet Identifiers of the PUBLISH packets that came since the last call.

@@ -131,6 +131,10 @@ impl Engine for Door {
         self.rest.rows()
     }
 
+    fn clock_ms(&self) -> Result<Option<u64>, EngineError> {
+        self.rest.clock_ms()
+    }
+
     fn put_row(&self, key: &str, value: Bytes) -> Result<u64, EngineError> {
         self.rest.put_row(key, value)
     }

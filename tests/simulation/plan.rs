@@ -458,6 +458,7 @@ fn settings(rng: &mut Rng) -> ShardSettings {
             connect,
             subscriptions: SubscriptionPolicy { filters: 100, wildcard_levels: 131_072 },
         },
+        own_queues: Arc::default(),
         auth: AuthPolicy::default(),
         connect_size: u32::MAX,
         access: AccessSettings::default(),

@@ -78,6 +78,7 @@ pub fn settings() -> ShardSettings {
             },
             subscriptions: SubscriptionPolicy { filters: 100, wildcard_levels: 131_072 },
         },
+        own_queues: Arc::default(),
         auth: AuthPolicy::default(),
         connect_size: u32::MAX,
         access: AccessSettings::default(),

@@ -262,6 +262,10 @@ fn a_row_changes_by_its_revision(nodes: Nodes<'_>) {
     assert!(second > first && first > 0);
     assert_eq!(swap(&*a, "node/a", first, &value("late")), None);
     let other = patiently(|| a.put_row("alarm", Bytes::new())).expect("written");
+    let stored = patiently(|| b.row("alarm")).expect("an answer").and_then(|row| row.stored_ms);
+    let (stored, clock) = (stored.expect("its time"), patiently(|| b.clock_ms()).expect("an answer"));
+    let age = clock.expect("a time").saturating_sub(stored);
+    assert!(stored > 0 && age < 60_000, "the row was stored {age} ms ago");
     let third = patiently(|| a.put_row("node/a", value("three"))).expect("written");
     assert!(third > other && other > second);
     let all = patiently(|| b.rows()).expect("all").into_iter().map(|(key, row)| (key, row.value));

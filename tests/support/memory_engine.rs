@@ -45,6 +45,8 @@ struct State {
     revision: u64,
     is_leaderless: bool,
     lag: u64,
+    /// Milliseconds by which the clock of the leader is ahead of that of this machine.
+    ahead_ms: i64,
     /// Nodes so far, which are their numbers.
     nodes: usize,
 }
@@ -147,6 +149,11 @@ impl MemoryCluster {
         self.state().lag = frames;
     }
 
+    /// Sets the clock of the leader, in milliseconds by which it is ahead of that of this machine.
+    pub fn set_clock(&self, ahead_ms: i64) {
+        self.state().ahead_ms = ahead_ms;
+    }
+
     /// The last frames of a cell are gone, although they were applied.
     pub fn lose(&self, cell: u16, frames: usize) {
         self.cell(cell, |cell| {
@@ -212,11 +219,13 @@ fn check_row(key: &str, value: &Bytes) -> Result<(), EngineError> {
 impl State {
     fn write(&mut self, key: &str, value: Bytes) -> u64 {
         self.revision += 1;
-        self.rows.insert(
-            key.to_owned(),
-            Row { value, revision: self.revision, stored_ms: Some(clock::unix_millis()) },
-        );
+        self.rows
+            .insert(key.to_owned(), Row { value, revision: self.revision, stored_ms: Some(self.clock_ms()) });
         self.revision
+    }
+
+    fn clock_ms(&self) -> u64 {
+        clock::unix_millis().saturating_add_signed(self.ahead_ms)
     }
 }
 
@@ -330,6 +339,10 @@ impl Engine for MemoryEngine {
 
     fn rows(&self) -> Result<Vec<(String, Row)>, EngineError> {
         self.lead(|state| Ok(state.rows.iter().map(|(key, row)| (key.clone(), row.clone())).collect()))
+    }
+
+    fn clock_ms(&self) -> Result<Option<u64>, EngineError> {
+        self.lead(|state| Ok(Some(state.clock_ms())))
     }
 
     fn put_row(&self, key: &str, value: Bytes) -> Result<u64, EngineError> {

@@ -11,9 +11,7 @@ use crate::bridge::path::BrokerPath;
 use crate::bridge::rules::TopicRules;
 use crate::config::Bridge;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
-use crate::operators::bridge_command::{BoundBridgeQueue, BridgeSession, PublishBridgeState, SessionThere};
-use crate::session::outbound::queue::QueueBounds;
-use std::cell::Cell;
+use crate::operators::bridge_command::{BridgeSession, PublishBridgeState, SessionThere};
 use tokio::net::UnixStream;
 
 /// The session of one bridge.
@@ -21,9 +19,6 @@ pub(super) struct SessionHere {
     door: ShardDoor,
     session_expiry: u32,
     pub(super) in_flight: u16,
-    queue: QueueBounds,
-    /// True if the session has these bounds.
-    is_bounded: Cell<bool>,
     /// This broker in the paths of messages.
     pub(super) name: Option<BrokerPath>,
 }
@@ -40,8 +35,6 @@ impl SessionHere {
             door: ShardDoor::new(parts, far_side),
             session_expiry: bridge.session_expiry_secs(),
             in_flight: bridge.most_in_flight().min(own.in_flight),
-            queue: bridge.queue_bounds(),
-            is_bounded: Cell::new(false),
         }
     }
 
@@ -56,16 +49,10 @@ impl SessionHere {
     }
 
     /// Gives the session its filters before the other broker is connected, so that messages wait
-    /// for it from now on, within the bounds of its queue. Returns the session as it was before.
+    /// for it from now on. Returns the session as it was before.
     pub(super) async fn subscribe(&self, rules: &TopicRules) -> Result<BridgeSession, AttemptEnd> {
         let before = self.prepare(SessionThere::Kept).await?;
         self.give_missing(rules, &before).await?;
-        if !before.is_fresh && self.is_bounded.get() {
-            return Ok(before);
-        }
-        let command = BoundBridgeQueue { client_id: self.client_id().into(), bounds: self.queue };
-        self.door.command(command).await?;
-        self.is_bounded.set(true);
         Ok(before)
     }
 

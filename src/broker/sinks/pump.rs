@@ -8,8 +8,7 @@ use crate::broker::bridges::running::{Beginning, Ending, chance};
 use crate::clock;
 use crate::mqtt::codec::encode;
 use crate::mqtt::packet::{Disconnect, Packet, PacketId, ProtocolVersion, ReasonCode};
-use crate::operators::bridge_command::{BoundBridgeQueue, NumberDeliveries};
-use crate::session::outbound::queue::QueueBounds;
+use crate::operators::bridge_command::NumberDeliveries;
 use crate::sink::SinkState;
 use crate::sink::answer::{ServiceAnswer, Verdict};
 use crate::sink::dispatcher::{Dispatcher, RequestEnd, SinkCounts, SinkEnd, SinkNews};
@@ -58,7 +57,6 @@ pub(super) struct Pump {
     service: Rc<Service>,
     report: Arc<SinkReport>,
     filters: Vec<String>,
-    bounds: QueueBounds,
     dispatcher: Dispatcher,
     from_shard: BytesMut,
     out: Vec<u8>,
@@ -79,7 +77,6 @@ pub(super) struct PumpParts {
     pub(super) service: Rc<Service>,
     pub(super) report: Arc<SinkReport>,
     pub(super) filters: Vec<String>,
-    pub(super) bounds: QueueBounds,
     pub(super) dispatcher: Dispatcher,
     /// CONNECT and SUBSCRIBE.
     pub(super) out: Vec<u8>,
@@ -87,14 +84,13 @@ pub(super) struct PumpParts {
 
 impl Pump {
     pub(super) fn new(parts: PumpParts) -> Pump {
-        let PumpParts { socket, door, service, report, filters, bounds, dispatcher, out } = parts;
+        let PumpParts { socket, door, service, report, filters, dispatcher, out } = parts;
         Pump {
             socket,
             door,
             service,
             report,
             filters,
-            bounds,
             dispatcher,
             from_shard: BytesMut::new(),
             out,
@@ -240,6 +236,7 @@ impl Pump {
         let (sink, url) = self.report.change(|facts| (Arc::clone(&facts.name), facts.url.clone()));
         match news {
             SinkNews::Subscribed(reasons) => {
+                self.beginning = None;
                 let refused = self.filters.iter().zip(reasons).filter(|(_, reason)| reason.is_error());
                 for (filter, reason) in refused {
                     warn!(event = "sink.filter_refused", %sink, filter, "this broker does not let the sink subscribe: {reason}; see acl_user of the sink");
@@ -247,12 +244,6 @@ impl Pump {
                 }
                 info!(event = "sink.ready", %sink, url, "the sink has its subscriptions");
                 self.enter_ready(now);
-                let (door, bounds, beginning) = (Rc::clone(&self.door), self.bounds, self.beginning.take());
-                tokio::task::spawn_local(async move {
-                    bound(door, bounds).await;
-                    // With the bounds of other sessions, a long queue would refuse what clients send.
-                    drop(beginning);
-                });
             }
             SinkNews::Failed { cause, status, wait } => {
                 let next_ms = millis(wait);
@@ -291,14 +282,6 @@ fn note_end(facts: &mut SinkFacts, now: Instant, end: &RequestEnd, took: Duratio
     facts.last_answer = Some(answer);
     if Verdict::of(*status) == Verdict::Accepted {
         facts.last_accepted = Some(answer);
-    }
-}
-
-/// Gives the session the bounds of its queue. Asks until the shard answers.
-async fn bound(door: Rc<ShardDoor>, bounds: QueueBounds) {
-    let command = || BoundBridgeQueue { client_id: door.client_id.as_str().into(), bounds };
-    while door.command(command()).await.is_err() {
-        tokio::time::sleep(ASK_AGAIN).await;
     }
 }
 

@@ -149,7 +149,6 @@ impl SinkTask {
             service: Rc::clone(&self.service),
             report: Arc::clone(&self.report),
             filters: filters.into_iter().map(str::to_owned).collect(),
-            bounds: self.sink.queue_bounds(),
             dispatcher: Dispatcher::new(self.sink.terms(self.window), salt),
             out,
         }))

@@ -93,6 +93,10 @@ impl Engine for Nats {
         rows::all(self)
     }
 
+    fn clock_ms(&self) -> Result<Option<u64>, EngineError> {
+        rows::clock_ms(self)
+    }
+
     fn put_row(&self, key: &str, value: Bytes) -> Result<u64, EngineError> {
         rows::put(self, key, value)
     }

@@ -4,7 +4,7 @@
 use super::client::Nats;
 use super::failure::Failure;
 use super::link::{Answerer, LONG_REQUEST, REQUEST};
-use super::wire::{self, Done};
+use super::wire::{self, Done, StreamInfo};
 use crate::cluster::engine::{EngineError, MAX_ROW, Row, check_key};
 use async_nats::HeaderMap;
 use bytes::Bytes;
@@ -39,9 +39,17 @@ fn entry(nats: &Nats, key: &str) -> Result<Option<Entry>, EngineError> {
     Ok(Some(Entry { row, is_deleted }))
 }
 
+pub(super) fn clock_ms(nats: &Nats) -> Result<Option<u64>, EngineError> {
+    Ok(info(nats, "")?.answered_ms())
+}
+
+fn info(nats: &Nats, subjects: &str) -> Result<StreamInfo, EngineError> {
+    wire::info(nats, &nats.names.rows, subjects)
+        .map_err(|failure| nats.explain(failure, &format!("the rows {}", nats.names.rows)))
+}
+
 pub(super) fn all(nats: &Nats) -> Result<Vec<(String, Row)>, EngineError> {
-    let info = wire::info(nats, &nats.names.rows, &format!("{}>", nats.names.row))
-        .map_err(|failure| nats.explain(failure, &format!("the rows {}", nats.names.rows)))?;
+    let info = info(nats, &format!("{}>", nats.names.row))?;
     let mut rows = Vec::new();
     for subject in info.state.subjects.unwrap_or_default().keys() {
         let key = subject.strip_prefix(&nats.names.row).unwrap_or(subject);

@@ -1,12 +1,11 @@
 //! Where the servers are, and what can be wrong with that.
 
-use crate::file_thread::{opens, read_within};
+use crate::net::tls::client::client_config;
+use crate::net::tls::config_error::TlsConfigError;
+use crate::net::tls::settings::CertificateFiles;
 use std::path::PathBuf;
 use thiserror::Error;
 use zeroize::Zeroizing;
-
-/// The largest file of certificates in bytes, as for a listener.
-const LARGEST: u64 = 64 << 20;
 
 /// Where the servers are, and who this node is to them.
 #[derive(Clone, Debug, Default)]
@@ -44,37 +43,86 @@ pub enum OpenError {
     #[error("cluster.nats {0:?} is not nats://HOST:PORT or tls://HOST:PORT: {1}")]
     Server(String, String),
     /// A file of a certificate or a key cannot be used.
-    #[error("{0} {1}: {2}")]
-    File(&'static str, PathBuf, String),
+    #[error("{0}: {1}")]
+    File(&'static str, TlsConfigError),
     /// The thread did not start.
     #[error("the thread of the engine does not start: {0}")]
     Thread(String),
 }
 
 impl NatsSettings {
-    /// Checks the files that each connection reads again.
+    /// Reads the files that each connection reads again, and keeps nothing. May hang as long as a file
+    /// does.
     ///
     /// # Errors
-    /// One cannot be read, or has nothing of what it is for.
-    pub(super) fn check_files(&self) -> Result<(), OpenError> {
-        let (certificate, key) =
-            self.certificate.as_ref().map(|(certificate, key)| (certificate, key)).unzip();
-        let files = [
-            ("cluster.nats_ca", self.ca.as_ref(), "CERTIFICATE"),
-            ("cluster.nats_certificate", certificate, "CERTIFICATE"),
-            ("cluster.nats_key", key, "PRIVATE KEY"),
-        ];
-        for (name, path, what) in files {
-            let Some(path) = path else { continue };
-            let unusable = |why: String| OpenError::File(name, path.clone(), why);
-            let _opened = opens(path);
-            let text = read_within(path, LARGEST).map(Zeroizing::new);
-            let text = text.map_err(|error| unusable(error.to_string()))?;
-            let text = Zeroizing::new(String::from_utf8_lossy(&text).into_owned());
-            if !text.lines().any(|line| line.starts_with("-----BEGIN") && line.contains(what)) {
-                return Err(unusable(format!("it has no {what} in PEM")));
-            }
+    /// A file cannot be used, or the system has no authorities and `ca` names none. The error has the
+    /// key, the file and the reason.
+    pub fn check_files(&self) -> Result<(), OpenError> {
+        // Without TLS nobody needs the authorities of the system, which a small image may lack.
+        let has_tls = self.servers.iter().any(|server| server.starts_with("tls://"));
+        if !has_tls && self.ca.is_none() && self.certificate.is_none() {
+            return Ok(());
         }
-        Ok(())
+        let files =
+            |(certificate, key): (PathBuf, PathBuf)| CertificateFiles { certificate, chain: None, key };
+        let identity = self.certificate.clone().map(files);
+        let tls = client_config(self.ca.as_deref(), identity.as_ref());
+        tls.map(drop).map_err(|error| OpenError::File(self.keys_of(&error), error))
+    }
+
+    /// Returns the keys that name the file of an error. One file may have the certificate and the key.
+    fn keys_of(&self, error: &TlsConfigError) -> &'static str {
+        let (TlsConfigError::File { file, .. }, Some((certificate, key))) = (error, &self.certificate) else {
+            return "cluster.nats_ca";
+        };
+        match (file == certificate, file == key) {
+            (true, true) => "cluster.nats_certificate, cluster.nats_key",
+            (true, false) => "cluster.nats_certificate",
+            (false, true) => "cluster.nats_key",
+            (false, false) => "cluster.nats_ca",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::tls::test_pki::{Authority, write, write_leaf};
+
+    #[test]
+    fn a_file_that_cannot_be_used_is_refused_with_its_key_its_path_and_the_reason() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        let authority = Authority::new("authority");
+        let [own, other] =
+            ["own", "other"].map(|name| write_leaf(directory.path(), name, &authority.client(name)));
+        let ca = write(directory.path(), "ca.pem", &authority.0.pem());
+        let empty = write(directory.path(), "empty.pem", "");
+        let check = |ca: &PathBuf, certificate: &PathBuf, key: &PathBuf| {
+            let certificate = Some((certificate.clone(), key.clone()));
+            let settings = NatsSettings { ca: Some(ca.clone()), certificate, ..NatsSettings::default() };
+            settings.check_files().map_err(|error| error.to_string())
+        };
+        assert_eq!(check(&ca, &own.certificate, &own.key), Ok(()));
+        let missing = path("missing.pem");
+        for (ca, certificate, key, said) in [
+            (&missing, &own.certificate, &own.key, ["cluster.nats_ca: ", "missing.pem", "No such file"]),
+            (&empty, &own.certificate, &own.key, ["cluster.nats_ca: ", "empty.pem", "is empty"]),
+            (&ca, &missing, &own.key, ["cluster.nats_certificate: ", "missing.pem", "No such file"]),
+            (&ca, &own.certificate, &ca, ["cluster.nats_key: ", "ca.pem", "a private key"]),
+            (&ca, &own.certificate, &other.key, ["cluster.nats_key: ", "other", "does not belong"]),
+            (
+                &ca,
+                &own.certificate,
+                &own.certificate,
+                ["cluster.nats_certificate, cluster.nats_key: ", "own", "a private key"],
+            ),
+        ] {
+            let error = check(ca, certificate, key).expect_err("it cannot be used");
+            assert!(error.starts_with(said[0]) && said.iter().all(|part| error.contains(part)), "{error}");
+        }
+        // Nobody asks for authorities where nothing speaks TLS.
+        let plain = NatsSettings { servers: vec!["nats://host:4222".to_owned()], ..NatsSettings::default() };
+        assert!(plain.check_files().is_ok());
     }
 }

@@ -43,6 +43,22 @@ pub(super) struct StreamInfo {
     pub(super) config: StreamConfig,
     pub(super) state: StreamState,
     pub(super) cluster: Option<StreamCluster>,
+    /// The time of the answer.
+    #[serde(default)]
+    ts: String,
+}
+
+impl StreamInfo {
+    /// Returns the time of the answer by the clock of the leader, in milliseconds since 1970.
+    pub(super) fn answered_ms(&self) -> Option<u64> {
+        unix_ms(&self.ts)
+    }
+}
+
+/// Reads a time as servers write it. Returns milliseconds since 1970.
+fn unix_ms(text: &str) -> Option<u64> {
+    let time = humantime::parse_rfc3339(text).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(millis(time))
 }
 
 /// The settings of a stream, as far as they matter here.
@@ -113,8 +129,7 @@ impl FoundMessage {
 
     /// Returns the time at which the leader stored it, in milliseconds since 1970.
     pub(super) fn stored_ms(&self) -> Option<u64> {
-        let time = humantime::parse_rfc3339(&self.time).ok()?.duration_since(UNIX_EPOCH).ok()?;
-        Some(millis(time))
+        unix_ms(&self.time)
     }
 
     /// Returns the headers, as they are sent.

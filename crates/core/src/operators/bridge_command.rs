@@ -6,7 +6,6 @@ use crate::mqtt::packet::PacketId;
 use crate::operators::command::{CarriedOut, Command};
 use crate::operators::session_rows::OwnSubscription;
 use crate::persistence::rows::Entry;
-use crate::session::outbound::queue::QueueBounds;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::{Input, Shard};
 use crate::time::Instant;
@@ -70,27 +69,6 @@ impl Command for PrepareBridge {
         });
         let outcome = outcome.unwrap_or_default();
         CarriedOut { outcome, commit: if forgotten > 0 { shard.commit() } else { None } }
-    }
-}
-
-/// Sets the bounds of the queue of a bridge's session.
-#[derive(Clone, Debug)]
-pub struct BoundBridgeQueue {
-    /// The client identifier of the bridge.
-    pub client_id: Box<str>,
-    /// The bounds.
-    pub bounds: QueueBounds,
-}
-
-impl Command for BoundBridgeQueue {
-    type Outcome = ();
-
-    fn carry_out(&self, now: Instant, _: SocketView, shard: &mut Shard) -> CarriedOut<()> {
-        let mut shard = shard.control(now);
-        if let Some(id) = shard.view().find(&self.client_id) {
-            shard.bound_queue(id, self.bounds);
-        }
-        CarriedOut { outcome: (), commit: None }
     }
 }
 

@@ -13,7 +13,6 @@ use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::{Matches, SessionSlot};
 use crate::session::drops::DropReason;
 use crate::session::outbound::one_message::{MessageName, NoMessage};
-use crate::session::outbound::queue::QueueBounds;
 use crate::session::outbound::stall::SocketView;
 use crate::session::outbound::window::Quota;
 use crate::shard::Shard;
@@ -123,13 +122,6 @@ impl ShardControl<'_> {
     pub(crate) fn forget_incoming(&mut self, id: SessionId) -> usize {
         let entry = self.shard.core.sessions.get_mut(id);
         entry.map_or(0, |entry| entry.session.receiver.release_all())
-    }
-
-    /// Sets the bounds of the queue of one session alone.
-    pub(crate) fn bound_queue(&mut self, id: SessionId, own: QueueBounds) {
-        if let Some(entry) = self.shard.core.sessions.get_mut(id) {
-            entry.set_queue_bounds(own);
-        }
     }
 
     /// Sends the unacknowledged packets again now, on the connection of the session. Returns their

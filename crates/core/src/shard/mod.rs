@@ -95,7 +95,7 @@ use features::delayed::Delayed;
 pub use inputs::Input;
 pub use observe::snapshot::ShardSnapshot;
 use randomness::Randomness;
-pub use settings::{DelayedLimits, ShardSettings};
+pub use settings::{DelayedLimits, OwnQueues, ShardSettings};
 use subscriptions::routes::Routes;
 use turn::work::Work;
 

@@ -24,6 +24,9 @@ pub(crate) fn replace_settings(settings: ShardSettings, bans: &mut Bans, core: &
     }
     core.connections.set_timeouts(&settings);
     core.counters.objectives.replace(&settings.objectives);
+    if settings.own_queues != core.settings.own_queues {
+        core.sessions.replace_own_queues(&settings.own_queues);
+    }
     core.settings = settings;
     if !is_new_redelivery {
         return None;

@@ -10,7 +10,9 @@ use crate::session::SessionPolicy;
 use crate::session::authentication::{AuthPolicy, OwnerPolicy};
 use crate::session::drops::DropReason;
 use crate::session::objectives::Objective;
+use crate::session::outbound::queue::QueueBounds;
 use crate::session::policy::ConnectPolicy;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,11 +24,17 @@ pub const OWN_HOUSEKEEPING: u32 = 0;
 /// the same.
 pub const OWN_DELAYED: u32 = 1;
 
+/// The queues that have bounds of their own, by the Client Identifiers of their sessions: those of
+/// bridges and sinks.
+pub type OwnQueues = BTreeMap<Box<str>, QueueBounds>;
+
 /// The settings of one shard. All shards of a broker have equal settings.
 #[derive(Clone, Debug)]
 pub struct ShardSettings {
     /// The settings of the sessions.
     pub session: SessionPolicy,
+    /// The queues that have bounds of their own.
+    pub own_queues: Arc<OwnQueues>,
     /// The rules about the clients that may enter, for listeners without rules of their own.
     pub auth: AuthPolicy,
     /// The rules about the topics that clients may write and read.

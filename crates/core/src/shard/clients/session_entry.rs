@@ -71,7 +71,7 @@ struct RareParts {
     objectives: ClientObjectives,
     /// The time at which the will is published; `None` if no will is pending.
     will_due: Option<Instant>,
-    /// The bounds of the queue of this session alone: that of a bridge.
+    /// The bounds of the queue of this session alone: that of a bridge or a sink.
     queue: Option<Box<QueueBounds>>,
 }
 

@@ -14,7 +14,7 @@ use crate::session::policy::SendPolicy;
 use crate::session::redelivery_rules::Rules;
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::clients::session_entry::SessionEntry;
-use crate::shard::settings::ShardSettings;
+use crate::shard::settings::{OwnQueues, ShardSettings};
 use crate::shard::turn::effects::Effects;
 use crate::slots::client_table::ClientTable;
 use crate::slots::{OfSession, SessionId, Slots};
@@ -29,6 +29,7 @@ pub(crate) struct Sessions {
     clients: ClientTable,
     /// The redelivery policy of each client.
     rules: Rules,
+    own_queues: Arc<OwnQueues>,
     expiry_interval: Duration,
 }
 
@@ -39,12 +40,17 @@ impl Sessions {
             slots: Slots::default(),
             clients: ClientTable::new(),
             rules: Rules::new(&settings.session.send.redelivery, &settings.session.send.rules),
+            own_queues: Arc::clone(&settings.own_queues),
             expiry_interval: settings.expiry_interval,
         }
     }
 
-    /// Adds a session. Its client must have no other session in this shard.
-    pub(crate) fn insert(&mut self, session_entry: SessionEntry) -> SessionId {
+    /// Adds a session, and gives its queue the bounds that it alone has. Its client must have no other
+    /// session in this shard.
+    pub(crate) fn insert(&mut self, mut session_entry: SessionEntry) -> SessionId {
+        if let Some(own) = self.own_queues.get(&*session_entry.session.client_id) {
+            session_entry.set_queue_bounds(*own);
+        }
         let id = self.slots.insert(session_entry);
         if let Some(session_entry) = self.slots.get(id) {
             self.clients.insert(&session_entry.session.client_id, id);
@@ -121,6 +127,17 @@ impl Sessions {
     /// Replaces the redelivery policies. Sessions keep theirs until they ask again.
     pub(crate) fn replace_rules(&mut self, policy: &SendPolicy) {
         self.rules = Rules::new(&policy.redelivery, &policy.rules);
+    }
+
+    /// Replaces the bounds of the queues that have their own. Takes a look-up for each of them, of
+    /// which a configuration has 2,000 at most.
+    pub(crate) fn replace_own_queues(&mut self, new: &Arc<OwnQueues>) {
+        let old = std::mem::replace(&mut self.own_queues, Arc::clone(new));
+        for client_id in old.keys().chain(new.keys()) {
+            if let Some(session_entry) = self.find(client_id).and_then(|id| self.get_mut(id)) {
+                session_entry.set_queue_bounds(new.get(client_id).copied().unwrap_or_default());
+            }
+        }
     }
 
     /// Returns the redelivery policy of a client. `user_name` is `None` if it is not known.
@@ -226,6 +243,7 @@ mod tests {
             slots: Slots::default(),
             clients: ClientTable::new(),
             rules: Rules::new(&policy(), &[]),
+            own_queues: Arc::default(),
             expiry_interval: Duration::from_millis(100),
         }
     }
