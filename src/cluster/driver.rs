@@ -3,9 +3,9 @@
 //! engine (`workers`) or for the broker: these have threads of their own.
 
 use super::append_times::AppendTimes;
-use super::driver_core::{CoreStart, DriverAction, DriverCore};
+use super::driver_core::{CoreStart, DriverCore};
 use super::engine::{Bounds, Engine, EngineError};
-use super::messages::{Cell, DriverDoor, DriverInput, End, IsAlive, NodeEvent, NodeFacts};
+use super::messages::{Cell, DriverAction, DriverDoor, DriverInput, End, IsAlive, NodeEvent, NodeFacts};
 use super::owner_log::{OwnerLog, OwnerState};
 use super::row::WakeRows;
 use super::workers::{AppendJob, Workers};

@@ -6,6 +6,7 @@
 //! | `nats` | the engine behind it: NATS JetStream (cargo feature `cluster`) |
 //! | `tail` | the end of the log that a node has, and the next frame behind it |
 //! | `follower` | frames of the log on their way into the database of a node |
+//! | `own_frames` | the frames that a node makes |
 //! | `driver` | the thread that carries out the ownership of a cell |
 //! | [`driver_core`] | what that thread decides |
 //! | `messages` | what the driver, its workers, the broker and the rows tell each other |
@@ -49,6 +50,7 @@ mod model_tests;
 #[cfg(feature = "cluster")]
 pub mod nats;
 pub mod node;
+mod own_frames;
 mod owner_log;
 pub mod report;
 pub mod reseed;

@@ -6,8 +6,9 @@ use super::owner::Owner;
 use super::world::{Event, Node, Occupant, WILL_GRACE, World};
 use crate::memory_store::Memory;
 use crate::replicated_log::{LogAnswer, LogRequest, LogRequestNumber, ReplicatedLog};
-use homing::cluster::driver_core::{DriverAction, DriverCore};
+use homing::cluster::driver_core::DriverCore;
 use homing::cluster::engine::EngineError;
+use homing::cluster::messages::DriverAction;
 use homing::store::frame::cluster::{FrameKind, check_sign};
 use homing_core::persistence::ownership::{AppendReply, OwnershipInput, Position, Progress, Role, Timing};
 

@@ -5,7 +5,8 @@ use super::owner::Owner;
 use crate::memory_store::Memory;
 use crate::replicated_log::{LogRequestNumber, LogSnapshot};
 use bytes::Bytes;
-use homing::cluster::driver_core::{CoreStart, DriverAction, DriverCore};
+use homing::cluster::driver_core::{CoreStart, DriverCore};
+use homing::cluster::messages::DriverAction;
 use homing::store::Moment;
 use homing::store::sqlite::Mark;
 use homing_core::persistence::ownership::{
