@@ -88,7 +88,11 @@ impl Base {
             }
             for (position, bytes) in frames {
                 let Ok(next) = follower.read(&tail, position, &bytes) else { break 'log };
-                follower.take(&mut tail, next, &bytes, Arrival::Late, clock::now())?;
+                follower.take(&mut tail, next, &bytes, Arrival::Late, clock::now());
+            }
+            let writes = follower.writes();
+            if let Some(write) = writes.next(clock::now()) {
+                writes.done(write.run()?);
             }
         }
         base.mark = follower.finish()?.1;

@@ -46,6 +46,8 @@ pub struct DriverCore<D: Database = Sqlite> {
     tail: Tail,
     /// The way into the database; `None` once the broker has it.
     follower: Option<Follower<D>>,
+    /// The node ends in order, once the write under way has ended.
+    leaves: bool,
     /// The moment of the call that is under way.
     now: Moment,
     /// What the machine is told next.
@@ -85,6 +87,7 @@ impl<D: Database> DriverCore<D> {
             machine,
             tail: Tail::new(log, node.cell, follower.mark()),
             follower: Some(follower),
+            leaves: false,
             now: Moment { monotonic: now, ..Moment::default() },
             queue: VecDeque::new(),
             own: OwnFrames::default(),
@@ -131,6 +134,7 @@ impl<D: Database> DriverCore<D> {
 
     /// Takes the actions that are to be done now.
     pub fn take_actions(&mut self) -> Vec<DriverAction<D>> {
+        self.write_on();
         self.follow_on();
         std::mem::take(&mut self.actions)
     }
@@ -146,8 +150,7 @@ impl<D: Database> DriverCore<D> {
         let is_round = now.monotonic >= self.next_tick;
         if is_round {
             self.next_tick = now.monotonic + self.timing.early_beat;
-            let ticked = self.look_after_database();
-            self.check(ticked);
+            self.look_after_database();
         }
         if now.monotonic >= self.group_due {
             self.group_due = Instant::NEVER;
@@ -157,13 +160,42 @@ impl<D: Database> DriverCore<D> {
         is_round
     }
 
-    /// Writes what is old enough into the database of a standby. One without room does not claim.
-    fn look_after_database(&mut self) -> Result<(), StoreError> {
-        let Some(follower) = &mut self.follower else { return Ok(()) };
-        follower.tick(self.now.monotonic)?;
-        let fitness = if follower.has_room()? { Fitness::Fit } else { Fitness::Unfit };
-        self.tell(OwnershipInput::Fitness(fitness));
-        Ok(())
+    /// Says whether a standby may claim.
+    fn look_after_database(&mut self) {
+        let Some(follower) = &mut self.follower else { return };
+        match follower.writes().fitness() {
+            Ok(fitness) => self.tell(OwnershipInput::Fitness(fitness)),
+            Err(error) => self.actions.push(DriverAction::Failed(error)),
+        }
+    }
+
+    /// Begins the next write, if it is due. A node does not claim while one is under way, and begins
+    /// none while it claims: so a new owner has its database at once.
+    fn write_on(&mut self) {
+        if !matches!(self.machine.role(), Role::Following | Role::Alarmed) {
+            return;
+        }
+        let Some(follower) = &mut self.follower else { return };
+        if let Some(write) = follower.writes().next(self.now.monotonic) {
+            self.actions.push(DriverAction::Write(write));
+            self.tell(OwnershipInput::Fitness(Fitness::Unfit));
+        }
+    }
+
+    /// Takes the outcome of a write, with the database. A node that leaves takes any: what was not
+    /// written is in the log.
+    pub fn written(&mut self, outcome: Result<D, StoreError>, now: Moment) {
+        self.now = now;
+        match (outcome, &mut self.follower) {
+            (Ok(database), Some(follower)) => follower.writes().done(database),
+            (Err(error), _) if !self.leaves => return self.actions.push(DriverAction::Failed(error)),
+            _ => self.follower = None,
+        }
+        if self.leaves {
+            return self.actions.push(DriverAction::Exit(0));
+        }
+        self.write_on();
+        self.look_after_database();
     }
 
     /// Takes something that concerns the ownership alone.
@@ -264,8 +296,7 @@ impl<D: Database> DriverCore<D> {
         }
         let arrival = if self.has_caught_up { Arrival::Now(self.now) } else { Arrival::Late };
         let Some(follower) = &mut self.follower else { return false };
-        let taken = follower.take(&mut self.tail, read, bytes, arrival, self.now.monotonic);
-        self.check(taken);
+        follower.take(&mut self.tail, read, bytes, arrival, self.now.monotonic);
         self.tell(OwnershipInput::Applied(Position(position)));
         true
     }
@@ -282,9 +313,11 @@ impl<D: Database> DriverCore<D> {
         }
     }
 
-    /// Asks for the next frames, if the node follows and has no such question under way.
+    /// Asks for the next frames, if the node follows, has room for them in memory, and has no such
+    /// question under way.
     fn follow_on(&mut self) {
-        if self.machine.role() == Role::Following && !self.is_reading {
+        let is_full = self.follower.as_mut().is_none_or(|follower| follower.writes().is_full());
+        if self.machine.role() == Role::Following && !self.is_reading && !is_full {
             self.is_reading = true;
             let after = self.machine.position().0;
             self.actions.push(DriverAction::Follow { after, waits: after >= self.last_known });
@@ -344,9 +377,18 @@ impl<D: Database> DriverCore<D> {
             // The lease has ended with the role.
             OwnershipOutput::StopAcknowledging => return,
             OwnershipOutput::WriteAlarm(alarm) => return self.write_alarm(alarm),
-            OwnershipOutput::Exit(code) => DriverAction::Exit(code),
+            OwnershipOutput::Exit(code) => return self.exit(code),
         };
         self.actions.push(action);
+    }
+
+    /// Ends the process. A node that leaves in order waits for the write under way.
+    fn exit(&mut self, code: u8) {
+        let is_writing = |follower: &mut Follower<D>| follower.writes().is_under_way();
+        self.leaves = code == 0 && self.follower.as_mut().is_some_and(is_writing);
+        if !self.leaves {
+            self.actions.push(DriverAction::Exit(code));
+        }
     }
 
     fn append(&mut self, id: AppendId, position: Position, kind: AppendKind) {
@@ -366,9 +408,9 @@ impl<D: Database> DriverCore<D> {
 
     fn recover(&mut self, claim: Option<&Made>) {
         let (Some(follower), Some(claim)) = (self.follower.take(), claim) else { return };
-        let (database, mark) = match follower.end_with(&self.tail, claim) {
+        let (database, mark) = match follower.end_with(&self.tail, claim, self.now.monotonic) {
             Ok(finished) => finished,
-            Err(error) => return self.check(Err(error)),
+            Err(error) => return self.actions.push(DriverAction::Failed(error)),
         };
         info!(
             event = "cluster.owner",
@@ -401,11 +443,6 @@ impl<D: Database> DriverCore<D> {
         if !self.is_alarmed {
             self.is_alarmed = true;
             self.actions.push(DriverAction::Alarmed(why.to_owned()));
-        }
-    }
-    fn check(&mut self, outcome: Result<(), StoreError>) {
-        if let Err(error) = outcome {
-            self.actions.push(DriverAction::Failed(error));
         }
     }
 }

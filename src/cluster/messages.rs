@@ -2,6 +2,7 @@
 //! of the rows.
 
 use super::engine::{Bounds, EngineError};
+pub use super::writes::DatabaseWrite;
 use crate::broker::owner_door::OwnerDoor;
 use crate::persistence::ownership::{AppendId, AppendReply, Position, Role};
 use crate::store::StoreError;
@@ -27,6 +28,8 @@ pub(super) enum DriverInput {
     Ends(Result<Bounds, EngineError>),
     /// The next frames.
     Frames(Vec<(u64, Bytes)>),
+    /// The outcome of a write of the database.
+    Written(Result<Box<Sqlite>, StoreError>),
     /// What the rows of all nodes say.
     Rows(RowsSeen),
     /// The log that the node follows is none of the cluster any more.
@@ -60,6 +63,9 @@ pub enum DriverAction<D = Sqlite> {
         /// The node waits for an announcement first.
         waits: bool,
     },
+    /// Write the database on a thread that may wait for the disk, and hand the outcome in by
+    /// [`DriverCore::written`](super::driver_core::DriverCore::written).
+    Write(DatabaseWrite<D>),
     /// The end of the lease is another one.
     Lease(Instant),
     /// The engine has no room for new frames, or has room again.
