@@ -89,7 +89,11 @@ impl Base {
             }
             for (position, bytes) in frames {
                 let Ok(next) = follower.read(&tail, position, &bytes) else { break 'log };
-                follower.take(&mut tail, next, &bytes, Arrival::Late(read), read.monotonic)?;
+                follower.take(&mut tail, next, &bytes, Arrival::Late(read), read.monotonic);
+            }
+            let writes = follower.writes();
+            if let Some(write) = writes.next(read.monotonic) {
+                writes.done(write.run()?);
             }
         }
         base.mark = follower.finish()?.1;

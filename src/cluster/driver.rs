@@ -1,11 +1,12 @@
 //! The thread that carries out the ownership of a cell: `homing-cluster`. It hands answers, frames
 //! and the time to the decisions (`driver_core`), and does what they say. It never waits for the
-//! engine (`workers`) or for the broker: these have threads of their own.
+//! engine (`workers`) or for the broker: these have threads of their own. For the disk it waits only
+//! when it claims the cell or leaves; a standby's database is written by a thread of its own.
 
 use super::append_times::AppendTimes;
-use super::driver_core::{CoreStart, DriverAction, DriverCore};
+use super::driver_core::{CoreStart, DriverCore};
 use super::engine::{Bounds, Engine, EngineError};
-use super::messages::{Cell, DriverDoor, DriverInput, End, IsAlive, NodeEvent, NodeFacts};
+use super::messages::{Cell, DriverAction, DriverDoor, DriverInput, End, IsAlive, NodeEvent, NodeFacts};
 use super::owner_log::{OwnerLog, OwnerState};
 use super::row::WakeRows;
 use super::workers::{AppendJob, Workers};
@@ -149,6 +150,7 @@ impl Driver {
             DriverInput::Frame(id, position, found) => self.core.found(id, position, found, now),
             DriverInput::Ends(ends) => self.take_ends(ends, now),
             DriverInput::Frames(frames) => self.core.frames(frames, now),
+            DriverInput::Written(outcome) => self.core.written(outcome.map(|database| *database), now),
             DriverInput::Rows(rows) => self.core.rows_seen(rows.reported, rows.alarm.as_deref(), now),
             DriverInput::Replaced => {
                 warn!(
@@ -199,6 +201,7 @@ impl Driver {
             DriverAction::AskFrame(id, position) => self.workers.ask_frame(id, position),
             DriverAction::AskEnds => self.workers.ask_ends(),
             DriverAction::Follow { after, waits } => self.workers.follow(after, waits),
+            DriverAction::Write(write) => self.workers.write(write),
             DriverAction::Lease(until) => self.set_lease(until),
             DriverAction::Full(is_full) => self.state.set_full(is_full),
             DriverAction::Recover(database, mark) => self.recover(database, mark),

@@ -2,28 +2,24 @@
 //! and when the next frames are asked for. It has no thread, no clock and no engine, so the
 //! simulation (`tests/cells`) drives the same code as a node. `driver` carries out its actions.
 
-use super::engine::{EngineError, MAX_FRAME};
+use super::engine::EngineError;
 use super::follower::{Arrival, Follower};
+use super::messages::DriverAction;
+use super::own_frames::OwnFrames;
 use super::tail::{Made, Tail, Unfit};
 use crate::persistence::ownership::{
-    Alarm, AppendId, AppendKind, AppendReply, CellNode, CellOwnership, ChainBreak, EXIT_LOST, EXIT_REFUSED,
-    EngineAnswer, Fitness, NextFrame, OwnershipInput, OwnershipOutput, Position, Progress, Role, Start,
-    Timing,
+    Alarm, AppendId, AppendKind, AppendReply, CellNode, CellOwnership, EXIT_LOST, EXIT_REFUSED, EngineAnswer,
+    Fitness, OwnershipInput, OwnershipOutput, Position, Progress, Role, Start, Timing,
 };
 use crate::store::database::Database;
-use crate::store::frame::FrameError;
-use crate::store::frame::cluster::FrameKind;
 use crate::store::replicated::NextGroup;
 use crate::store::sqlite::{Mark, Sqlite};
-use crate::store::wall::{FileTime, Heartbeat, resume};
+use crate::store::wall::FileTime;
 use crate::store::{Moment, StoreError};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use tracing::{error, info};
-
-/// Bytes of a group in one frame.
-const PIECE: usize = MAX_FRAME - 1024;
 
 /// What starts a driver for a cell.
 #[derive(Clone, Copy, Debug)]
@@ -42,65 +38,6 @@ pub struct CoreStart {
     pub now: Instant,
 }
 
-/// What the driver of a cell has to do, in the order in which it is to be done.
-#[derive(Debug)]
-pub enum DriverAction<D = Sqlite> {
-    /// Append this frame at this position.
-    Append(AppendId, Position, Bytes),
-    /// Read what the log holds at the position of an append.
-    AskFrame(AppendId, Position),
-    /// Ask the leader for the ends of the log.
-    AskEnds,
-    /// Read the frames behind a position. `waits` is true if the node has all frames, as far as it
-    /// knows.
-    Follow {
-        /// The last position that the node has.
-        after: u64,
-        /// The node waits for an announcement first.
-        waits: bool,
-    },
-    /// The end of the lease is another one.
-    Lease(Instant),
-    /// The engine has no room for new frames, or has room again.
-    Full(bool),
-    /// The cell is owned: start the broker with this database, which has everything up to the mark.
-    Recover(D, Mark),
-    /// Let clients in.
-    LetIn,
-    /// No frame was stored for too long.
-    Isolate,
-    /// The lease has ended: end the broker.
-    Flush,
-    /// The group is stored, and this is the mark of its last frame.
-    GroupStored(Mark),
-    /// Nobody may serve until a person has decided, for this reason.
-    Alarmed(String),
-    /// End the process with this code.
-    Exit(u8),
-    /// The database of this node cannot be used: end the process.
-    Failed(StoreError),
-}
-
-/// A frame whose outcome is not known.
-struct Pending {
-    id: AppendId,
-    position: Position,
-    made: Made,
-}
-
-/// The group that the store has handed in, and how much of it the log has.
-struct Group {
-    next: NextGroup,
-    piece: usize,
-}
-
-/// The question for the next frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Following {
-    Idle,
-    Asked,
-}
-
 /// See the module. Each call takes the present moment, and may add actions.
 pub struct DriverCore<D: Database = Sqlite> {
     timing: Timing,
@@ -109,19 +46,19 @@ pub struct DriverCore<D: Database = Sqlite> {
     tail: Tail,
     /// The way into the database; `None` once the broker has it.
     follower: Option<Follower<D>>,
+    /// The node ends in order, once the write under way has ended.
+    leaves: bool,
     /// The moment of the call that is under way.
     now: Moment,
     /// What the machine is told next.
     queue: VecDeque<OwnershipInput>,
-    pending: Option<Pending>,
-    group: Option<Group>,
+    own: OwnFrames,
     /// The time of the next attempt of a group that the engine had no room for.
     group_due: Instant,
     by_lease: bool,
     lease_until: Instant,
-    /// The time of the frames that the driver makes, once the node has claimed.
-    time: Option<FileTime>,
-    follows: Following,
+    /// A question for the next frames is under way.
+    is_reading: bool,
     /// The node had all frames once, so frames that come now were made now.
     has_caught_up: bool,
     /// The last position that the engine said.
@@ -150,15 +87,14 @@ impl<D: Database> DriverCore<D> {
             machine,
             tail: Tail::new(log, node.cell, follower.mark()),
             follower: Some(follower),
+            leaves: false,
             now: Moment { monotonic: now, ..Moment::default() },
             queue: VecDeque::new(),
-            pending: None,
-            group: None,
+            own: OwnFrames::default(),
             group_due: Instant::NEVER,
             by_lease,
             lease_until: Instant::ZERO,
-            time: None,
-            follows: Following::Idle,
+            is_reading: false,
             has_caught_up: false,
             last_known: 0,
             reported: Position(0),
@@ -198,6 +134,7 @@ impl<D: Database> DriverCore<D> {
 
     /// Takes the actions that are to be done now.
     pub fn take_actions(&mut self) -> Vec<DriverAction<D>> {
+        self.write_on();
         self.follow_on();
         std::mem::take(&mut self.actions)
     }
@@ -213,8 +150,7 @@ impl<D: Database> DriverCore<D> {
         let is_round = now.monotonic >= self.next_tick;
         if is_round {
             self.next_tick = now.monotonic + self.timing.early_beat;
-            let ticked = self.look_after_database();
-            self.check(ticked);
+            self.look_after_database();
         }
         if now.monotonic >= self.group_due {
             self.group_due = Instant::NEVER;
@@ -224,13 +160,42 @@ impl<D: Database> DriverCore<D> {
         is_round
     }
 
-    /// Writes what is old enough into the database of a standby. One without room does not claim.
-    fn look_after_database(&mut self) -> Result<(), StoreError> {
-        let Some(follower) = &mut self.follower else { return Ok(()) };
-        follower.tick(self.now.monotonic)?;
-        let fitness = if follower.has_room()? { Fitness::Fit } else { Fitness::Unfit };
-        self.tell(OwnershipInput::Fitness(fitness));
-        Ok(())
+    /// Says whether a standby may claim.
+    fn look_after_database(&mut self) {
+        let Some(follower) = &mut self.follower else { return };
+        match follower.writes().fitness() {
+            Ok(fitness) => self.tell(OwnershipInput::Fitness(fitness)),
+            Err(error) => self.actions.push(DriverAction::Failed(error)),
+        }
+    }
+
+    /// Begins the next write, if it is due. A node does not claim while one is under way, and begins
+    /// none while it claims: so a new owner has its database at once.
+    fn write_on(&mut self) {
+        if !matches!(self.machine.role(), Role::Following | Role::Alarmed) {
+            return;
+        }
+        let Some(follower) = &mut self.follower else { return };
+        if let Some(write) = follower.writes().next(self.now.monotonic) {
+            self.actions.push(DriverAction::Write(write));
+            self.tell(OwnershipInput::Fitness(Fitness::Unfit));
+        }
+    }
+
+    /// Takes the outcome of a write, with the database. A node that leaves takes any: what was not
+    /// written is in the log.
+    pub fn written(&mut self, outcome: Result<D, StoreError>, now: Moment) {
+        self.now = now;
+        match (outcome, &mut self.follower) {
+            (Ok(database), Some(follower)) => follower.writes().done(database),
+            (Err(error), _) if !self.leaves => return self.actions.push(DriverAction::Failed(error)),
+            _ => self.follower = None,
+        }
+        if self.leaves {
+            return self.actions.push(DriverAction::Exit(0));
+        }
+        self.write_on();
+        self.look_after_database();
     }
 
     /// Takes something that concerns the ownership alone.
@@ -252,13 +217,7 @@ impl<D: Database> DriverCore<D> {
         found: Result<Vec<(u64, Bytes)>, EngineError>,
         now: Moment,
     ) {
-        let own = self.pending.as_ref().filter(|pending| pending.id == id).map(|own| &own.made.bytes);
-        let next = match found.as_ref().map(|frames| frames.first()) {
-            Ok(Some((at, bytes))) if *at == position.0 && Some(bytes) == own => NextFrame::Ours,
-            Ok(Some(_)) => NextFrame::Another,
-            Ok(None) => NextFrame::Nothing,
-            Err(_) => NextFrame::Unknown,
-        };
+        let next = self.own.compare(id, position, &found);
         self.take(OwnershipInput::Next(id, next), now);
     }
 
@@ -286,18 +245,18 @@ impl<D: Database> DriverCore<D> {
     /// Takes the next group of the owner's store.
     pub fn group_is_ready(&mut self, next: NextGroup, now: Moment) {
         self.now = now;
-        self.group = Some(Group { next, piece: 0 });
+        self.own.take_group(next);
         self.tell(OwnershipInput::GroupReady);
     }
 
     /// Sets the time of the frames that the driver makes: that of the owner's store.
     pub fn time_runs(&mut self, time: FileTime) {
-        self.time = Some(time);
+        self.own.time_runs(time);
     }
 
     /// Takes frames of the log, in order.
     pub fn frames(&mut self, frames: Vec<(u64, Bytes)>, now: Moment) {
-        (self.now, self.follows) = (now, Following::Idle);
+        (self.now, self.is_reading) = (now, false);
         for (position, bytes) in frames {
             if !self.take_frame(position, &bytes) {
                 return;
@@ -337,33 +296,29 @@ impl<D: Database> DriverCore<D> {
         }
         let arrival = if self.has_caught_up { Arrival::Now(self.now) } else { Arrival::Late(self.now) };
         let Some(follower) = &mut self.follower else { return false };
-        let taken = follower.take(&mut self.tail, read, bytes, arrival, self.now.monotonic);
-        self.check(taken);
+        follower.take(&mut self.tail, read, bytes, arrival, self.now.monotonic);
         self.tell(OwnershipInput::Applied(Position(position)));
         true
     }
 
     fn unfit(&mut self, position: u64, unfit: Unfit) {
         error!(event = "cluster.unfit", position, why = %unfit, "a frame of the log does not continue what this node has");
+        if unfit.shows_a_change() {
+            self.alarmed(&format!("frame {position}: {unfit}"));
+        }
         match unfit {
-            Unfit::Broken(broken) => {
-                if let ChainBreak::AnotherPredecessor(_) | ChainBreak::AnotherEpoch { .. } = broken {
-                    self.alarmed(&format!("frame {position}: {broken}"));
-                }
-                self.tell(OwnershipInput::Broken(broken));
-            }
-            Unfit::Unreadable(FrameError::Digest | FrameError::Incomplete) => {
-                self.alarmed(&format!("frame {position}: {unfit}"));
-                self.tell(OwnershipInput::AlarmRead);
-            }
+            Unfit::Broken(broken) => self.tell(OwnershipInput::Broken(broken)),
+            Unfit::Unreadable(_) if unfit.shows_a_change() => self.tell(OwnershipInput::AlarmRead),
             Unfit::Unreadable(_) => self.actions.push(DriverAction::Exit(EXIT_REFUSED)),
         }
     }
 
-    /// Asks for the next frames, if the node follows and has no such question under way.
+    /// Asks for the next frames, if the node follows, has room for them in memory, and has no such
+    /// question under way.
     fn follow_on(&mut self) {
-        if self.follows == Following::Idle && self.machine.role() == Role::Following {
-            self.follows = Following::Asked;
+        let is_full = self.follower.as_mut().is_none_or(|follower| follower.writes().is_full());
+        if self.machine.role() == Role::Following && !self.is_reading && !is_full {
+            self.is_reading = true;
             let after = self.machine.position().0;
             self.actions.push(DriverAction::Follow { after, waits: after >= self.last_known });
         }
@@ -379,9 +334,9 @@ impl<D: Database> DriverCore<D> {
         while let Some(input) = self.queue.front().copied() {
             let mut outputs = Vec::new();
             self.machine.handle(input, self.now.monotonic, &mut outputs);
-            let stored = self.pending.take_if(|pending| pending.position <= self.machine.position());
+            let stored = self.own.stored(self.machine.position());
             if let Some(stored) = &stored {
-                self.tail.advance_made(&stored.made);
+                self.tail.advance_made(stored);
             }
             self.renew_lease();
             for output in outputs {
@@ -399,27 +354,21 @@ impl<D: Database> DriverCore<D> {
         }
     }
 
-    fn decide(&mut self, output: OwnershipOutput, stored: Option<&Pending>) {
+    fn decide(&mut self, output: OwnershipOutput, stored: Option<&Made>) {
         let action = match output {
             OwnershipOutput::Append(id, position, kind) => return self.append(id, position, kind),
             OwnershipOutput::Resend(id) => {
-                let Some(Pending { position, made, .. }) = self.pending.as_ref().filter(|own| own.id == id)
-                else {
-                    return;
-                };
-                DriverAction::Append(id, *position, made.bytes.clone())
+                let Some((position, bytes)) = self.own.pending(id) else { return };
+                DriverAction::Append(id, position, bytes.clone())
             }
             OwnershipOutput::ReadNext(id, position) => DriverAction::AskFrame(id, position),
             OwnershipOutput::AskLast => DriverAction::AskEnds,
-            OwnershipOutput::Follow => {
-                (self.pending, self.time) = (None, None);
-                return;
-            }
+            OwnershipOutput::Follow => return self.own.claim_is_lost(),
             OwnershipOutput::Recover(_) => return self.recover(stored),
             OwnershipOutput::Serve | OwnershipOutput::Rejoin => DriverAction::LetIn,
             OwnershipOutput::GroupStored(_) => return self.group_stored(),
             OwnershipOutput::GroupFull(_) => {
-                self.pending = None;
+                self.own.refused();
                 self.group_due = self.now.monotonic + self.timing.retry;
                 DriverAction::Full(true)
             }
@@ -428,51 +377,40 @@ impl<D: Database> DriverCore<D> {
             // The lease has ended with the role.
             OwnershipOutput::StopAcknowledging => return,
             OwnershipOutput::WriteAlarm(alarm) => return self.write_alarm(alarm),
-            OwnershipOutput::Exit(code) => DriverAction::Exit(code),
+            OwnershipOutput::Exit(code) => return self.exit(code),
         };
         self.actions.push(action);
     }
 
-    fn append(&mut self, id: AppendId, position: Position, kind: AppendKind) {
-        let made = match (kind, &self.group) {
-            (AppendKind::Group, Some(group)) => self.tail.make_piece(&group.next, group.piece, PIECE),
-            // The store hands in a group before it says so.
-            (AppendKind::Group | AppendKind::Beat, _) => self.tail.make_sign(FrameKind::Beat, self.moment()),
-            (AppendKind::Claim(claim), _) => {
-                info!(
-                    event = "cluster.claims",
-                    epoch = claim.epoch,
-                    position = position.0,
-                    "this node claims the cell"
-                );
-                self.time = Some(self.time_at_the_claim());
-                self.tail.make_sign(FrameKind::Claim(claim), self.moment())
-            }
-            (AppendKind::Release, _) => self.tail.make_sign(FrameKind::Release, self.moment()),
-        };
-        self.actions.push(DriverAction::Append(id, position, made.bytes.clone()));
-        self.pending = Some(Pending { id, position, made });
-    }
-
-    /// Returns the moment of a frame that the driver makes.
-    fn moment(&self) -> Heartbeat {
-        match self.time {
-            Some(time) => Heartbeat::at(self.now, time),
-            None => self.tail.mark().moment,
+    /// Ends the process. A node that leaves in order waits for the write under way.
+    fn exit(&mut self, code: u8) {
+        let is_writing = |follower: &mut Follower<D>| follower.writes().is_under_way();
+        self.leaves = code == 0 && self.follower.as_mut().is_some_and(is_writing);
+        if !self.leaves {
+            self.actions.push(DriverAction::Exit(code));
         }
     }
 
-    /// Goes on with the time of the log by the clocks of this node, from the last frame on.
-    fn time_at_the_claim(&self) -> FileTime {
-        let last = self.follower.as_ref().map_or(self.tail.mark(), Follower::mark);
-        resume(Some(last.moment).filter(|_| last.position > 0), self.now).time
+    fn append(&mut self, id: AppendId, position: Position, kind: AppendKind) {
+        if let AppendKind::Claim(claim) = kind {
+            info!(
+                event = "cluster.claims",
+                epoch = claim.epoch,
+                position = position.0,
+                "this node claims the cell"
+            );
+            let last = self.follower.as_ref().map_or(self.tail.mark(), Follower::mark);
+            self.own.claims_behind(last, self.now);
+        }
+        let frame = self.own.make(&self.tail, (id, position, kind), self.now);
+        self.actions.push(DriverAction::Append(id, position, frame));
     }
 
-    fn recover(&mut self, claim: Option<&Pending>) {
+    fn recover(&mut self, claim: Option<&Made>) {
         let (Some(follower), Some(claim)) = (self.follower.take(), claim) else { return };
-        let (database, mark) = match follower.end_with(&self.tail, &claim.made) {
+        let (database, mark) = match follower.end_with(&self.tail, claim, self.now.monotonic) {
             Ok(finished) => finished,
-            Err(error) => return self.check(Err(error)),
+            Err(error) => return self.actions.push(DriverAction::Failed(error)),
         };
         info!(
             event = "cluster.owner",
@@ -485,14 +423,12 @@ impl<D: Database> DriverCore<D> {
 
     /// A piece of the group is stored. With the last one, so is the group.
     fn group_stored(&mut self) {
-        let Some(mut group) = self.group.take() else { return };
+        let Some(is_whole) = self.own.piece_is_stored() else { return };
         self.actions.push(DriverAction::Full(false));
-        group.piece += 1;
-        if group.piece < group.next.body.pieces(PIECE) {
-            self.group = Some(group);
-            self.tell(OwnershipInput::GroupReady);
-        } else {
+        if is_whole {
             self.actions.push(DriverAction::GroupStored(self.tail.mark()));
+        } else {
+            self.tell(OwnershipInput::GroupReady);
         }
     }
 
@@ -507,12 +443,6 @@ impl<D: Database> DriverCore<D> {
         if !self.is_alarmed {
             self.is_alarmed = true;
             self.actions.push(DriverAction::Alarmed(why.to_owned()));
-        }
-    }
-
-    fn check(&mut self, outcome: Result<(), StoreError>) {
-        if let Err(error) = outcome {
-            self.actions.push(DriverAction::Failed(error));
         }
     }
 }

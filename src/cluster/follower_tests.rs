@@ -3,7 +3,7 @@
 use super::follower::{Arrival, Follower, Next};
 use super::tail::{Made, Tail, Unfit};
 use crate::config::DurabilityLevel;
-use crate::persistence::ownership::{ChainBreak, Claim};
+use crate::persistence::ownership::{ChainBreak, Claim, Fitness};
 use crate::persistence::records::Record;
 use crate::store::coalesce::CommitGroup;
 use crate::store::database::Database;
@@ -21,6 +21,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 pub(super) const LOG: u64 = 77;
+/// A time at which what the node has read is old enough to be written.
+const LATER: Instant = Instant::from_millis(60_000);
 
 /// A frame of the past, which is read at this moment.
 pub(super) const LATE: Arrival =
@@ -54,7 +56,7 @@ impl Node {
         for (index, made) in frames.iter().enumerate().skip(from) {
             let next = self.read(index as u64 + 1, &made.bytes)?;
             let now = Instant::from_millis(1);
-            self.follower.take(&mut self.tail, next, &made.bytes, arrival, now).expect("taken");
+            self.follower.take(&mut self.tail, next, &made.bytes, arrival, now);
         }
         Ok(())
     }
@@ -164,7 +166,8 @@ fn a_database_has_what_the_log_says_whatever_the_pieces_and_the_restarts() {
     for stop in 1..frames.len() {
         let mut first = Node::start(restarted.path());
         first.follow(&frames[..stop], LATE).expect("the log continues");
-        first.follower.tick(Instant::from_millis(60_000)).expect("applied");
+        let write = first.follower.writes().next(LATER);
+        drop(write.map(|write| write.run().expect("written")));
     }
     let mut last = Node::start(restarted.path());
     last.follow(frames, LATE).expect("the log continues");
@@ -243,7 +246,7 @@ fn a_late_frame_counts_on_by_the_clocks_of_this_node() {
     node.follow(&owner.frames, LATE).expect("the log continues");
     let claim = node.tail.make_sign(claim(2), node.follower.mark().moment);
     node.tail.advance_made(&claim);
-    let (database, _) = node.follower.end_with(&node.tail, &claim).expect("applied");
+    let (database, _) = node.follower.end_with(&node.tail, &claim, LATER).expect("applied");
     let heartbeat = database.heartbeat().expect("read").expect("one");
     assert_eq!((heartbeat.unix_millis, heartbeat.boot), (2_042, Some(Boot { id: 1, millis: 2_500 })));
     assert_eq!(heartbeat.file_millis, 1_700_000_002_010);
@@ -265,4 +268,58 @@ fn a_node_that_begins_with_the_database_of_another_counts_no_time_by_its_clocks(
     node.follow(&owner.frames, Arrival::Late(read)).expect("the log continues");
     assert_eq!(node.follower.mark().moment.unix_millis, read.unix_millis);
     assert_eq!(claims(&node), Duration::ZERO);
+}
+
+#[test]
+fn frames_that_come_during_a_write_are_in_the_next_one() {
+    let [whole, data] = directories();
+    let mut owner = Owner::new();
+    owner.group(10, 1 << 20);
+    let first = owner.frames.len();
+    owner.group(20, 1 << 20);
+    owner.sign(claim(2));
+    owner.group(30, 1 << 20);
+    let mut at_once = Node::start(whole.path());
+    at_once.follow(&owner.frames, LATE).expect("the log continues");
+    drop(at_once.follower.finish().expect("applied"));
+
+    let mut node = Node::start(data.path());
+    node.follow(&owner.frames[..first], LATE).expect("the log continues");
+    assert_eq!(node.follower.writes().fitness().expect("figures"), Fitness::Fit);
+    let write = node.follower.writes().next(LATER).expect("it is due");
+    node.follow(&owner.frames, LATE).expect("the log continues");
+    assert_eq!(node.follower.mark().position, owner.frames.len() as u64, "the node goes on reading");
+    assert!(node.follower.writes().next(LATER).is_none(), "one write at a time");
+    assert_eq!(node.follower.writes().fitness().expect("figures"), Fitness::Unfit);
+    let database = write.run().expect("written");
+    assert_eq!(database.mark().expect("a mark").position, first as u64, "a prefix of the log");
+    node.follower.writes().done(database);
+    let write = node.follower.writes().next(LATER).expect("it is due");
+    node.follower.writes().done(write.run().expect("written"));
+    assert!(node.follower.writes().next(LATER).is_none(), "nothing is left");
+    drop(node);
+    assert_eq!(rows(data.path()), rows(whole.path()));
+}
+
+#[test]
+fn a_process_that_ends_within_a_write_leaves_a_prefix_of_the_log() {
+    let [whole, data] = directories();
+    let mut owner = Owner::new();
+    owner.group(10, 1 << 20);
+    owner.sign(claim(2));
+    owner.group(20, 1 << 20);
+    let mut at_once = Node::start(whole.path());
+    at_once.follow(&owner.frames, LATE).expect("the log continues");
+    drop(at_once.follower.finish().expect("applied"));
+
+    // The Claims are the frames 1 and 3, and each is a part of its own.
+    for position in 1..=4 {
+        let mut node = Node::start(data.path());
+        node.follow(&owner.frames, LATE).expect("the log continues");
+        let mut write = node.follower.writes().next(LATER).expect("it is due");
+        assert!(write.step().expect("written"));
+        drop((node, write));
+        assert_eq!(open(data.path()).mark().expect("a mark").position, position);
+    }
+    assert_eq!(rows(data.path()), rows(whole.path()));
 }

@@ -1,8 +1,7 @@
 //! A node that joins by a snapshot has what a node has that followed all along.
 
 use super::engine::{Append, Engine};
-use super::follower::Arrival;
-use super::follower_tests::{LOG, Node, Owner, claim, directories, open};
+use super::follower_tests::{LATE, LOG, Node, Owner, claim, directories, open};
 use super::memory_engine::MemoryCluster;
 use super::row::{ClusterRow, Pointer, SNAPSHOT};
 use super::snapshots::catch_up;
@@ -68,7 +67,7 @@ fn follow_all_along(data: &Path, frames: &[Made], writes: &[bool], copied: [(usi
     drop(database);
     let (mut node, mut positions) = (Node::start(data), [0; 2]);
     for (end, writes) in (1..=frames.len()).zip(writes.iter().cycle()) {
-        node.follow(&frames[..end], Arrival::Late).expect("the log continues");
+        node.follow(&frames[..end], LATE).expect("the log continues");
         if *writes {
             node.follower.tick(LATER).expect("written");
         }
@@ -122,11 +121,11 @@ proptest! {
         // It is ended once on its way.
         let mut first = Node::start(joined.path());
         let end = older as usize + restart.index(frames.len() - older as usize + 1);
-        first.follow(&frames[..end], Arrival::Late).expect("the log continues");
+        first.follow(&frames[..end], LATE).expect("the log continues");
         first.follower.tick(LATER).expect("written");
         drop(first);
         let mut node = Node::start(joined.path());
-        node.follow(&frames, Arrival::Late).expect("the log continues");
+        node.follow(&frames, LATE).expect("the log continues");
         drop(node.follower.finish().expect("written"));
         prop_assert_eq!(rows(joined.path()), rows(followed.path()));
     }

@@ -1,8 +1,11 @@
-//! The messages between the driver of a node, its workers, the broker and the thread of the rows.
+//! The messages between the driver of a node, its decisions, its workers, the broker and the thread
+//! of the rows.
 
 use super::engine::{Bounds, EngineError};
+pub use super::writes::DatabaseWrite;
 use crate::broker::owner_door::OwnerDoor;
 use crate::persistence::ownership::{AppendId, AppendReply, Position, Role, Start};
+use crate::store::StoreError;
 use crate::store::frame::Digest;
 use crate::store::replicated::{CellLog, NextGroup};
 use crate::store::sqlite::{Mark, Sqlite};
@@ -25,6 +28,8 @@ pub(super) enum DriverInput {
     Ends(Result<Bounds, EngineError>),
     /// The next frames.
     Frames(Vec<(u64, Bytes)>),
+    /// The outcome of a write of the database.
+    Written(Result<Box<Sqlite>, StoreError>),
     /// What the rows of all nodes say.
     Rows(RowsSeen),
     /// The log that the node follows is none of the cluster any more.
@@ -39,6 +44,48 @@ pub(super) enum DriverInput {
     Drain,
     /// The broker has ended, with everything committed.
     Flushed,
+}
+
+/// What the driver of a cell has to do, in the order in which it is to be done.
+#[derive(Debug)]
+pub enum DriverAction<D = Sqlite> {
+    /// Append this frame at this position.
+    Append(AppendId, Position, Bytes),
+    /// Read what the log holds at the position of an append.
+    AskFrame(AppendId, Position),
+    /// Ask the leader for the ends of the log.
+    AskEnds,
+    /// Read the frames behind a position. `waits` is true if the node has all frames, as far as it
+    /// knows.
+    Follow {
+        /// The last position that the node has.
+        after: u64,
+        /// The node waits for an announcement first.
+        waits: bool,
+    },
+    /// Write the database on a thread that may wait for the disk, and hand the outcome in by
+    /// [`DriverCore::written`](super::driver_core::DriverCore::written).
+    Write(DatabaseWrite<D>),
+    /// The end of the lease is another one.
+    Lease(Instant),
+    /// The engine has no room for new frames, or has room again.
+    Full(bool),
+    /// The cell is owned: start the broker with this database, which has everything up to the mark.
+    Recover(D, Mark),
+    /// Let clients in.
+    LetIn,
+    /// No frame was stored for too long.
+    Isolate,
+    /// The lease has ended: end the broker.
+    Flush,
+    /// The group is stored, and this is the mark of its last frame.
+    GroupStored(Mark),
+    /// Nobody may serve until a person has decided, for this reason.
+    Alarmed(String),
+    /// End the process with this code.
+    Exit(u8),
+    /// The database of this node cannot be used: end the process.
+    Failed(StoreError),
 }
 
 /// Tells whether all threads that serve clients give signs of life.

@@ -9,6 +9,8 @@
 //! | `nats` | the engine behind it: NATS JetStream (cargo feature `cluster`) |
 //! | `tail` | the end of the log that a node has, and the next frame behind it |
 //! | `follower` | frames of the log on their way into the database of a node |
+//! | `writes` | what a node has read and its database does not have yet |
+//! | `own_frames` | the frames that a node makes |
 //! | `driver` | the thread that carries out the ownership of a cell |
 //! | [`driver_core`] | what that thread decides |
 //! | `messages` | what the driver, its workers, the broker and the rows tell each other |
@@ -58,6 +60,7 @@ mod model_tests;
 pub mod nats;
 pub mod node;
 mod observed;
+mod own_frames;
 mod owner_log;
 pub mod report;
 pub mod reseed;
@@ -70,3 +73,4 @@ pub mod sys;
 mod tail;
 mod view;
 mod workers;
+mod writes;

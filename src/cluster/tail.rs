@@ -22,6 +22,17 @@ pub(super) enum Unfit {
     Unreadable(#[from] FrameError),
 }
 
+impl Unfit {
+    /// Returns true if frames were lost or changed: a person has to decide what is true.
+    pub(super) fn shows_a_change(&self) -> bool {
+        matches!(
+            self,
+            Unfit::Broken(ChainBreak::AnotherPredecessor(_) | ChainBreak::AnotherEpoch { .. })
+                | Unfit::Unreadable(FrameError::Digest | FrameError::Incomplete)
+        )
+    }
+}
+
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tail {

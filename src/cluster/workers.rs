@@ -1,21 +1,24 @@
-//! The threads that wait for the engine. Each has one kind of question, so that a slow answer holds
-//! up no other kind. They end with their channels; a call to the engine is bounded in time.
+//! The threads that wait for the engine or for the disk. Each does one kind of work, so that a slow
+//! answer holds up no other kind. They end with their channels; a call to the engine is bounded in
+//! time.
 //!
-//! | thread | asks |
+//! | thread | does |
 //! |---|---|
-//! | `homing-append` | to append a frame |
-//! | `homing-ask` | for the ends of the log, and for the frame at one position |
-//! | `homing-follow` | for the next frames |
+//! | `homing-append` | appends a frame to the log |
+//! | `homing-ask` | asks for the ends of the log, and for the frame at one position |
+//! | `homing-follow` | asks for the next frames |
+//! | `homing-write` | writes the database of a standby |
 
 use super::append_times::AppendTimes;
 use super::engine::{Append, Engine, MAX_FRAME};
 use super::messages::DriverInput;
+use super::writes::DatabaseWrite;
 use crate::clock;
 use crate::persistence::ownership::{AppendId, AppendReply, Position};
 use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::Builder;
 use std::time::Duration;
 
@@ -50,6 +53,7 @@ pub(super) struct Workers {
     appends: Sender<AppendJob>,
     questions: Sender<Question>,
     follows: Sender<FollowJob>,
+    writes: Sender<DatabaseWrite>,
 }
 
 impl Workers {
@@ -62,13 +66,13 @@ impl Workers {
         driver: &Sender<DriverInput>,
         times: Arc<AppendTimes>,
     ) -> io::Result<Workers> {
-        let (appends, jobs) = channel();
-        spawn("homing-append", engine, driver, jobs, move |engine, job| append(engine, job, &times))?;
-        let (questions, jobs) = channel();
-        spawn("homing-ask", engine, driver, jobs, answer)?;
-        let (follows, jobs) = channel();
-        spawn("homing-follow", engine, driver, jobs, follow)?;
-        Ok(Workers { appends, questions, follows })
+        let [appending, asking, following] = [(); 3].map(|()| Arc::clone(engine));
+        let appends = spawn("homing-append", driver, move |job| append(&*appending, job, &times))?;
+        let questions = spawn("homing-ask", driver, move |question| answer(&*asking, question))?;
+        let follows = spawn("homing-follow", driver, move |job| follow(&*following, job))?;
+        let write = |write: DatabaseWrite| DriverInput::Written(write.run().map(Box::new));
+        let writes = spawn("homing-write", driver, write)?;
+        Ok(Workers { appends, questions, follows, writes })
     }
 
     // A thread that has panicked has reported it, and the process ends.
@@ -88,24 +92,29 @@ impl Workers {
     pub(super) fn follow(&self, after: u64, waits: bool) {
         let _ = self.follows.send(FollowJob { after, waits });
     }
+
+    pub(super) fn write(&self, write: DatabaseWrite) {
+        let _ = self.writes.send(write);
+    }
 }
 
+/// Starts a thread that does each job, and sends its outcome to the driver.
 fn spawn<J: Send + 'static>(
     name: &str,
-    engine: &Arc<dyn Engine>,
     driver: &Sender<DriverInput>,
-    jobs: Receiver<J>,
-    work: impl Fn(&dyn Engine, J) -> DriverInput + Send + 'static,
-) -> io::Result<()> {
-    let (engine, driver) = (Arc::clone(engine), driver.clone());
+    work: impl Fn(J) -> DriverInput + Send + 'static,
+) -> io::Result<Sender<J>> {
+    let (sender, jobs) = channel();
+    let driver = driver.clone();
     let run = move || {
         while let Ok(job) = jobs.recv() {
-            if driver.send(work(&*engine, job)).is_err() {
+            if driver.send(work(job)).is_err() {
                 return;
             }
         }
     };
-    Builder::new().name(name.into()).spawn(run).map(drop)
+    Builder::new().name(name.into()).spawn(run)?;
+    Ok(sender)
 }
 
 fn append(

@@ -21,6 +21,7 @@
 //! | [`writer`] | the committing thread and the reading thread |
 //! | [`lagging`] | the database behind a log, and the thread that applies the log to it |
 //! | [`logged`] | the store on a disk: its log, and the database behind it |
+//! | `fold` | frames of a log on their way into a database |
 //! | [`frame`] | a commit group as bytes |
 //! | `frame_file` | reads the frames of a file |
 //! | `files` | the size of a file, the sync of a directory, a want of room |
@@ -39,6 +40,7 @@ pub mod coalesce;
 pub mod commit_queue;
 pub mod database;
 pub(crate) mod files;
+pub(crate) mod fold;
 pub mod frame;
 mod frame_file;
 pub mod lagging;

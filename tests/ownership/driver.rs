@@ -6,8 +6,9 @@ use super::owner::Owner;
 use super::world::{Event, Node, Occupant, WILL_GRACE, World};
 use crate::memory_store::Memory;
 use crate::replicated_log::{LogAnswer, LogRequest, LogRequestNumber, ReplicatedLog};
-use homing::cluster::driver_core::{DriverAction, DriverCore};
+use homing::cluster::driver_core::DriverCore;
 use homing::cluster::engine::EngineError;
+use homing::cluster::messages::DriverAction;
 use homing::store::frame::cluster::{FrameKind, check_sign};
 use homing_core::persistence::ownership::{AppendReply, OwnershipInput, Position, Progress, Role, Timing};
 
@@ -93,6 +94,10 @@ impl<O: Occupant> World<O> {
                     self.ask(node, cell, Purpose::Follow, LogRequest::Read { from, bytes: READ });
                 }
             }
+            DriverAction::Write(write) => {
+                self.process(node, cell).expect("it runs").write = Some(write);
+                self.schedule_write(node, cell);
+            }
             DriverAction::Alarmed(_) => self.alarms[cell] = true,
             DriverAction::Exit(code) => {
                 let machine = self.process(node, cell).expect("it runs").machine();
@@ -107,6 +112,35 @@ impl<O: Occupant> World<O> {
             }
             other => self.serve(node, cell, other),
         }
+    }
+
+    /// The next part of a write takes a while.
+    fn schedule_write(&mut self, node: usize, cell: usize) {
+        let (at, process) = (self.now + self.rng.between(1, 80), self.process(node, cell).expect("it runs"));
+        let process = process.number;
+        self.events.add(at, Event::Write { node, cell, process });
+    }
+
+    /// The writing thread of a standby writes a part, or has written everything.
+    pub(super) fn write(&mut self, node: usize, cell: usize) {
+        self.set_disk(node, cell);
+        let (now, hangs_until) = (self.moment(node), self.nodes[node].hangs_until);
+        let hangs = hangs_until > self.now;
+        let Some(process) = self.process(node, cell) else { return };
+        if hangs {
+            let process = process.number;
+            return self.events.add(hangs_until, Event::Write { node, cell, process });
+        }
+        let mut write = process.write.take().expect("a write is under way");
+        let outcome = match write.step() {
+            Ok(true) => {
+                process.write = Some(write);
+                return self.schedule_write(node, cell);
+            }
+            Ok(false) => write.run(),
+            Err(error) => Err(error),
+        };
+        self.call(node, cell, |core| core.written(outcome, now));
     }
 
     /// A node that had no room for a while does not claim.

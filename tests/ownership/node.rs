@@ -5,7 +5,8 @@ use super::owner::Owner;
 use crate::memory_store::Memory;
 use crate::replicated_log::{LogRequestNumber, LogSnapshot};
 use bytes::Bytes;
-use homing::cluster::driver_core::{CoreStart, DriverAction, DriverCore};
+use homing::cluster::driver_core::{CoreStart, DriverCore};
+use homing::cluster::messages::{DatabaseWrite, DriverAction};
 use homing::store::Moment;
 use homing::store::sqlite::Mark;
 use homing_core::persistence::ownership::{
@@ -74,6 +75,8 @@ pub struct Process<P> {
     /// Its position when it had all frames for the first time.
     pub caught_up: Option<Position>,
     pub service: Service,
+    /// The write of a standby's database that is under way.
+    pub write: Option<DatabaseWrite<Memory>>,
     /// A cell that is owned and not recovered yet.
     pub cell: Option<(Memory, Mark)>,
     /// What was recovered of it so far.
@@ -114,6 +117,7 @@ impl<P: Default> Process<P> {
             waits: None,
             caught_up: None,
             service: Service::None,
+            write: None,
             cell: None,
             recovered: 0,
             is_flushed: false,

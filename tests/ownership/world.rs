@@ -145,6 +145,12 @@ pub enum Event<E> {
         cell: usize,
         request: LogRequestNumber,
     },
+    /// The next part of a standby's database is written.
+    Write {
+        node: usize,
+        cell: usize,
+        process: u64,
+    },
     Recovered {
         node: usize,
         cell: usize,
@@ -178,6 +184,7 @@ impl<E> Event<E> {
             Event::Tick { node, .. }
             | Event::Wake { node, .. }
             | Event::Timeout { node, .. }
+            | Event::Write { node, .. }
             | Event::Recovered { node, .. }
             | Event::Follow { node, .. }
             | Event::Copied { node, .. }
@@ -275,6 +282,9 @@ impl<O: Occupant> World<O> {
             Event::Wake { node, cell, process } if self.is_running(node, cell, process) => {
                 self.pass_time(node, cell);
             }
+            Event::Write { node, cell, process } if self.is_running(node, cell, process) => {
+                self.write(node, cell);
+            }
             Event::Recovered { node, cell, process } if self.is_running(node, cell, process) => {
                 self.has_recovered(node, cell);
             }
@@ -285,7 +295,11 @@ impl<O: Occupant> World<O> {
                 self.put_snapshot(node, cell, (position, copy));
             }
             Event::Timeout { node, cell, request } => self.time_out(node, cell, request),
-            Event::Wake { .. } | Event::Recovered { .. } | Event::Follow { .. } | Event::Copied { .. } => {}
+            Event::Wake { .. }
+            | Event::Write { .. }
+            | Event::Recovered { .. }
+            | Event::Follow { .. }
+            | Event::Copied { .. } => {}
             Event::Start { node, cell } => self.start(node, cell),
             Event::Own(event) => O::happen(self, event),
         }
@@ -382,7 +396,7 @@ impl<O: Occupant> World<O> {
     }
 
     /// The disk of a process has room, or not. It may be locked while its owner applies.
-    fn set_disk(&mut self, node: usize, cell: usize) {
+    pub(super) fn set_disk(&mut self, node: usize, cell: usize) {
         let is_full = self.nodes[node].disk_full_until > self.now;
         let hangs = self.nodes[node].hangs_until > self.now;
         let owns = self.process(node, cell).is_some_and(|process| process.owner.is_some());

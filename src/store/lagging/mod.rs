@@ -11,9 +11,9 @@ pub mod lookup;
 mod reader;
 pub(super) mod unapplied;
 
-use super::catch_up::twice;
 use super::coalesce::CommitGroup;
 use super::database::Database;
+use super::fold::twice;
 use super::sqlite::{Mark, Sqlite};
 use super::statistics::StoreStatistics;
 use super::wall::{FileTime, Heartbeat};

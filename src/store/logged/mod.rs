@@ -5,9 +5,10 @@
 //!
 //! A start reads the frames behind the database and applies them ([`super::log::recovery`]).
 
-use super::catch_up::{CatchUp, twice};
+use super::catch_up::CatchUp;
 use super::coalesce::CommitGroup;
 use super::database::Database;
+use super::fold::twice;
 use super::frame::{self, Head};
 use super::lagging::{Lagging, PATIENCE};
 use super::log::recovery::scan;
