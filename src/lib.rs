@@ -30,7 +30,7 @@
 //! rules), [`access`] and [`login`]. A [`bridge`] to another broker and an HTTP [`sink`] are
 //! sessions as those of clients, whose connections the broker makes itself (`broker::bridges`,
 //! `broker::sinks`). In a [`cluster`] several machines keep one log of records, and
-//! [`persistence::ownership`] decides which of them serves.
+//! [`ownership`] decides which of them serves.
 //!
 //! # Packages
 //!
@@ -106,6 +106,6 @@ pub mod service;
 pub mod store;
 
 pub use homing_core::{
-    access, bridge, durability, escape, events, letters, login, mqtt, named_enum, operators, peers,
-    persistence, routing, session, shard, shared, sink, slots, time,
+    access, bridge, durability, escape, events, letters, login, mqtt, named_enum, operators, ownership,
+    peers, persistence, routing, session, shard, shared, sink, slots, time,
 };

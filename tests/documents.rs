@@ -4,7 +4,7 @@
 //! The tests of the configuration check the names of keys in the same documents. A unit test of
 //! `src/broker/sys.rs` checks the `$SYS` topics, and one of `src/broker/events` the events.
 
-use homing::persistence::ownership::{EXIT_LOST, EXIT_REFUSED};
+use homing::ownership::{EXIT_LOST, EXIT_REFUSED};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the ground up: each imports only from those before it, and from itself. `true`:
 /// the module is pure, and part of the package `homing-core`.
-const ORDER: [(&str, bool); 48] = [
+const ORDER: [(&str, bool); 49] = [
     ("escape", true),
     ("named_enum", true),
     ("time", true),
@@ -19,6 +19,7 @@ const ORDER: [(&str, bool); 48] = [
     ("bridge", true),
     ("sink", true),
     ("access", true),
+    ("ownership", true),
     ("persistence", true),
     ("session", true),
     ("routing", true),

@@ -7,7 +7,7 @@ use crate::broker::observer::Observer;
 use crate::clock;
 use crate::cluster::row::ClusterView;
 use crate::named_enum::named_enum;
-use crate::persistence::ownership::Role;
+use crate::ownership::Role;
 use crate::pulse::LateThread;
 use crate::time::duration::long;
 use crate::time::{Instant, millis};

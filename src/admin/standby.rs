@@ -2,7 +2,7 @@
 
 use super::serving_node::ServingNode;
 use super::state::AdminState;
-use crate::persistence::ownership::Role;
+use crate::ownership::Role;
 use std::net::SocketAddr;
 
 impl AdminState {

@@ -1,5 +1,5 @@
 //! The door of the broker for the driver of the ownership of its cell, in a cluster
-//! ([`crate::persistence::ownership`]).
+//! ([`crate::ownership`]).
 //!
 //! | output of the ownership | call |
 //! |---|---|

@@ -13,7 +13,7 @@ use super::workers::{AppendJob, Workers};
 use crate::broker::owner_door::OwnerDoor;
 use crate::clock;
 use crate::log::stderr;
-use crate::persistence::ownership::{AppendReply, EXIT_LOST, EXIT_REFUSED, OwnershipInput, Progress, Role};
+use crate::ownership::{AppendReply, EXIT_LOST, EXIT_REFUSED, OwnershipInput, Progress, Role};
 use crate::store::database::Database;
 use crate::store::sqlite::{Mark, Sqlite};
 use crate::store::{Moment, StoreError};

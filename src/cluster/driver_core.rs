@@ -7,7 +7,7 @@ use super::follower::{Arrival, Follower};
 use super::messages::DriverAction;
 use super::own_frames::OwnFrames;
 use super::tail::{Made, Tail, Unfit};
-use crate::persistence::ownership::{
+use crate::ownership::{
     Alarm, AppendId, AppendKind, AppendReply, CellNode, CellOwnership, EXIT_LOST, EXIT_REFUSED, EngineAnswer,
     Fitness, OwnershipInput, OwnershipOutput, Position, Progress, Role, Start, Timing,
 };

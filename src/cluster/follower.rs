@@ -6,7 +6,7 @@
 
 use super::tail::{Made, Tail, Unfit};
 use super::writes::Writes;
-use crate::persistence::ownership::SeenKind;
+use crate::ownership::SeenKind;
 use crate::store::database::Database;
 use crate::store::frame::cluster::{FrameKind, body_of, read_group};
 use crate::store::frame::{Digest, Frame, FrameError, Head};

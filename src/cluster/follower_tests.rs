@@ -3,7 +3,7 @@
 use super::follower::{Arrival, Follower, Next};
 use super::tail::{Made, Tail, Unfit};
 use crate::config::DurabilityLevel;
-use crate::persistence::ownership::{ChainBreak, Claim, Fitness};
+use crate::ownership::{ChainBreak, Claim, Fitness};
 use crate::persistence::records::Record;
 use crate::store::coalesce::CommitGroup;
 use crate::store::database::Database;

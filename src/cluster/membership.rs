@@ -9,7 +9,7 @@ use super::secret;
 use super::snapshots::{self, SnapshotFailure};
 use crate::clock;
 use crate::config::{Cluster, ClusterAcks, DurabilityLevel};
-use crate::persistence::ownership::{CellNode, EXIT_REFUSED, Position, Start};
+use crate::ownership::{CellNode, EXIT_REFUSED, Position, Start};
 use crate::store::StoreError;
 use crate::store::sqlite::{Sqlite, SqliteOptions};
 use crate::time::Instant;

@@ -4,7 +4,7 @@
 use super::engine::{Bounds, EngineError};
 pub use super::writes::DatabaseWrite;
 use crate::broker::owner_door::OwnerDoor;
-use crate::persistence::ownership::{AppendId, AppendReply, Position, Role, Start};
+use crate::ownership::{AppendId, AppendReply, Position, Role, Start};
 use crate::store::StoreError;
 use crate::store::frame::Digest;
 use crate::store::replicated::{CellLog, NextGroup};

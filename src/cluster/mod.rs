@@ -1,7 +1,7 @@
 //! A cluster of brokers: several machines that act as one.
 //!
 //! Who owns a cell, when a standby claims it, and what an owner may promise is decided in
-//! [`crate::persistence::ownership`].
+//! [`crate::ownership`].
 //!
 //! | module | concern |
 //! |---|---|

@@ -4,7 +4,7 @@
 
 use super::engine::{EngineError, MAX_FRAME};
 use super::tail::{Made, Tail};
-use crate::persistence::ownership::{AppendId, AppendKind, NextFrame, Position};
+use crate::ownership::{AppendId, AppendKind, NextFrame, Position};
 use crate::store::Moment;
 use crate::store::frame::cluster::FrameKind;
 use crate::store::replicated::NextGroup;

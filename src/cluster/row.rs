@@ -6,7 +6,7 @@ use super::messages::{DriverDoor, DriverInput, RowsSeen};
 pub use super::view::{ClusterView, SeenRow};
 use super::view::{SeenRows, lock};
 use crate::clock;
-use crate::persistence::ownership::Role;
+use crate::ownership::Role;
 use crate::time::{Instant, millis};
 use bytes::Bytes;
 use rustix::process::Signal;
@@ -114,7 +114,7 @@ pub struct NodeRow {
     pub node: String,
     /// The identifier of its directory.
     pub directory: u64,
-    /// What it does, by the words of [`crate::persistence::ownership::Role`], or [`LEFT`].
+    /// What it does, by the words of [`crate::ownership::Role`], or [`LEFT`].
     pub role: String,
     /// The epoch of the last Claim that it knows.
     pub epoch: u64,

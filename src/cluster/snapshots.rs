@@ -8,7 +8,7 @@
 use super::engine::{Bounds, Engine, EngineError, SnapshotError};
 use super::row::{ClusterRow, ClusterView, Pointer, SNAPSHOT};
 use crate::clock;
-use crate::persistence::ownership::Role;
+use crate::ownership::Role;
 use crate::scheduling;
 use crate::store::StoreError;
 use crate::store::files;
@@ -300,7 +300,7 @@ mod tests {
     use super::super::tail::Tail;
     use super::*;
     use crate::config::DurabilityLevel;
-    use crate::persistence::ownership::Claim;
+    use crate::ownership::Claim;
     use crate::store::frame::cluster::FrameKind;
     use crate::store::sqlite::{Mark, Sqlite, SqliteOptions};
     use crate::store::wall::Heartbeat;

@@ -1,7 +1,7 @@
 //! The end of the log of a cell that a node has, and the next frame behind it. Knows no engine, no
 //! clock and no file.
 
-use crate::persistence::ownership::{ChainBreak, ChainEnd, ChainLink, Claim, Position};
+use crate::ownership::{ChainBreak, ChainEnd, ChainLink, Claim, Position};
 use crate::store::frame::cluster::{FrameKind, GroupBody, check_sign, put_sign};
 use crate::store::frame::{Checked, Digest, FrameError, Head};
 use crate::store::replicated::NextGroup;

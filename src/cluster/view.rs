@@ -7,7 +7,7 @@ use super::messages::NodeFacts;
 use super::row::{NodeRow, SILENT};
 use crate::clock;
 use crate::config::{Cluster, Config, SharedSettings};
-use crate::persistence::ownership::Role;
+use crate::ownership::Role;
 use crate::time::Instant;
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;

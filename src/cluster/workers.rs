@@ -14,7 +14,7 @@ use super::engine::{Append, Engine, MAX_FRAME};
 use super::messages::DriverInput;
 use super::writes::DatabaseWrite;
 use crate::clock;
-use crate::persistence::ownership::{AppendId, AppendReply, Position};
+use crate::ownership::{AppendId, AppendReply, Position};
 use bytes::Bytes;
 use std::io;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //! back. So one write is under way at a time, writes have the order of the log, and nobody uses the
 //! database meanwhile. The node goes on reading.
 
-use crate::persistence::ownership::Fitness;
+use crate::ownership::Fitness;
 use crate::store::StoreError;
 use crate::store::database::Database;
 use crate::store::fold::{FrameFold, Parts};

@@ -20,7 +20,7 @@ use homing::cluster::row::ClusterView;
 use homing::cluster::sys;
 use homing::config::Config;
 use homing::log::stderr;
-use homing::persistence::ownership::Role;
+use homing::ownership::Role;
 use homing::service;
 use homing::store::replicated::ReplicatedStore;
 use std::fs::DirBuilder;

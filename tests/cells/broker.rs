@@ -20,7 +20,7 @@ use homing::shard::{ConnectionId, Input, Shard, SharedState, shard_of};
 use homing::store::StoreError;
 use homing::store::frame::cluster::{FrameKind, body_of, check_sign};
 use homing::time::Instant;
-use homing_core::persistence::ownership::{OwnershipInput, Position};
+use homing_core::ownership::{OwnershipInput, Position};
 use std::sync::Arc;
 
 /// Turns of a broker that starts, after which it is taken to go round in circles.

@@ -8,7 +8,7 @@ use crate::memory_engine::{MemoryCluster, MemoryEngine};
 use crate::replicated_log::{LogAnswer, LogRequest, LogRequestNumber, ReplicatedLog};
 use bytes::Bytes;
 use homing::cluster::engine::{Append, Bounds, Check, Engine, EngineError, MAX_FRAME, Row, SnapshotError};
-use homing_core::persistence::ownership::{AppendReply, Position};
+use homing_core::ownership::{AppendReply, Position};
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -10,7 +10,7 @@ use homing::cluster::driver_core::DriverCore;
 use homing::cluster::engine::EngineError;
 use homing::cluster::messages::DriverAction;
 use homing::store::frame::cluster::{FrameKind, check_sign};
-use homing_core::persistence::ownership::{AppendReply, OwnershipInput, Position, Progress, Role, Timing};
+use homing_core::ownership::{AppendReply, OwnershipInput, Position, Progress, Role, Timing};
 
 /// Bytes that a standby reads at once.
 pub(super) const READ: usize = 4096;

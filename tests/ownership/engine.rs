@@ -16,7 +16,7 @@ use super::rng::Rng;
 use super::schedule::Schedule;
 use crate::replicated_log::{LogAnswer, LogRequest, LogRequestNumber, LogSnapshot, ReplicatedLog};
 use bytes::Bytes;
-use homing_core::persistence::ownership::{AppendReply, Position};
+use homing_core::ownership::{AppendReply, Position};
 use std::collections::VecDeque;
 
 const SERVERS: usize = 3;

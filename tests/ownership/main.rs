@@ -45,7 +45,7 @@ mod schedule;
 mod world;
 
 use faults::{Fault, begin};
-use homing_core::persistence::ownership::{Position, Role};
+use homing_core::ownership::{Position, Role};
 use numbers::Numbers;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;

@@ -9,7 +9,7 @@ use homing::cluster::driver_core::{CoreStart, DriverCore};
 use homing::cluster::messages::{DatabaseWrite, DriverAction};
 use homing::store::Moment;
 use homing::store::sqlite::Mark;
-use homing_core::persistence::ownership::{
+use homing_core::ownership::{
     AppendId, CellNode, CellOwnership, OwnershipInput, Position, Role, Start, Timing,
 };
 use homing_core::time::Instant;

@@ -6,7 +6,7 @@ use super::world::{NODES, Occupant, World};
 use homing::persistence::letter::LetterNumber;
 use homing::persistence::records::{Batch, Committed, Lsn, Record};
 use homing::store::frame::cluster::{FrameKind, check_sign, read_group};
-use homing_core::persistence::ownership::{OwnershipInput, Position};
+use homing_core::ownership::{OwnershipInput, Position};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A number of a message of a client.

@@ -3,7 +3,7 @@
 use super::engine::Engine;
 use homing::store::frame::Digest;
 use homing::store::frame::cluster::{FrameKind, check_sign};
-use homing_core::persistence::ownership::Position;
+use homing_core::ownership::Position;
 
 #[derive(Default)]
 pub struct Oracle {

@@ -6,7 +6,7 @@
 //! append whose answer is lost is stored or not; a server that lags shows an older end.
 
 use bytes::Bytes;
-use homing_core::persistence::ownership::{AppendReply, Position};
+use homing_core::ownership::{AppendReply, Position};
 
 /// The number of a request. Its sender chooses it, and never gives it twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

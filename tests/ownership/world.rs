@@ -14,7 +14,7 @@ use homing::persistence::records::{Committed, Recovered};
 use homing::store::frame::Head;
 use homing::store::frame::cluster::{FrameKind, check_sign, put_sign};
 use homing::store::{Boot, Moment};
-use homing_core::persistence::ownership::{CellNode, OwnershipInput, Position, Role};
+use homing_core::ownership::{CellNode, OwnershipInput, Position, Role};
 use homing_core::time::Instant;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};

@@ -21,6 +21,7 @@ pub mod login;
 pub mod mqtt;
 pub mod named_enum;
 pub mod operators;
+pub mod ownership;
 pub mod peers;
 pub mod persistence;
 pub mod routing;

@@ -8,7 +8,7 @@ use crate::config::size::ByteSize;
 use crate::config::table::section;
 use crate::config::value;
 use crate::named_enum::Named;
-use crate::persistence::ownership::{Timing, TimingError};
+use crate::ownership::{Timing, TimingError};
 use config::{Value, ValueKind};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -18,7 +18,7 @@ use super::operations;
 use super::{
     CLAIM, Checked, DIGEST, Digest, FRAGMENT, Frame, FrameError, GROUP, HEAD, Head, check_any, encode_with,
 };
-use crate::persistence::ownership::{Claim, SeenKind};
+use crate::ownership::{Claim, SeenKind};
 use crate::persistence::records::BodyCopy;
 use crate::store::coalesce::CommitGroup;
 use crate::store::wall::FileTime;

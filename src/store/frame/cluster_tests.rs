@@ -3,7 +3,7 @@
 use super::cluster::*;
 use super::tests::{group, head};
 use super::*;
-use crate::persistence::ownership::Claim;
+use crate::ownership::Claim;
 use std::time::Duration;
 
 const CLAIM: Claim = Claim {

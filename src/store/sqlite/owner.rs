@@ -3,7 +3,7 @@
 
 use super::digest::META;
 use super::row;
-use crate::persistence::ownership::Claim;
+use crate::ownership::Claim;
 use rusqlite::{Connection, params};
 use std::time::Duration;
 

@@ -11,12 +11,10 @@
 //! | `open_batch` | the records of one open batch |
 //! | `transactions` | the transactions of one open batch, and this shard's parts of others |
 //! | `unread_drops` | the rows of dropped messages until their topics were read |
-//! | `ownership` | who owns a cell of a cluster |
 //! | `write_buffer` | the records of one shard since its last batch, and their commits |
 
 pub mod letter;
 mod open_batch;
-pub mod ownership;
 pub mod records;
 pub mod rows;
 mod transactions;

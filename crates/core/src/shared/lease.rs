@@ -1,5 +1,5 @@
 //! The lease of the broker that owns a cell of a cluster: until when it may promise without an
-//! append. [`crate::persistence::ownership`] has the reasons.
+//! append. [`crate::ownership`] has the reasons.
 //!
 //! The driver of the ownership writes the lease, and the shards read it at each write to a socket
 //! that has a promise. Without a cluster nobody writes it, and a look costs one relaxed load.
