@@ -16,6 +16,7 @@ use homing::session::redelivery_policy::RedeliveryPolicy;
 use homing::shard::ShardSettings;
 use homing::shard::turn::STEPS_PER_TURN;
 use homing::shard::{DelayedLimits, LetterLimits};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub struct Plan {
