@@ -60,6 +60,14 @@ impl Node {
         }
         Ok(())
     }
+
+    /// Writes what it has read into its database.
+    pub(super) fn write(&mut self) {
+        let writes = self.follower.writes();
+        if let Some(write) = writes.next(LATER) {
+            writes.done(write.run().expect("written"));
+        }
+    }
 }
 
 pub(super) fn claim(epoch: u64) -> FrameKind {
@@ -166,8 +174,7 @@ fn a_database_has_what_the_log_says_whatever_the_pieces_and_the_restarts() {
     for stop in 1..frames.len() {
         let mut first = Node::start(restarted.path());
         first.follow(&frames[..stop], LATE).expect("the log continues");
-        let write = first.follower.writes().next(LATER);
-        drop(write.map(|write| write.run().expect("written")));
+        first.write();
     }
     let mut last = Node::start(restarted.path());
     last.follow(frames, LATE).expect("the log continues");

@@ -11,7 +11,6 @@ use crate::store::frame::cluster::FrameKind;
 use crate::store::sqlite::base::{copy_database, mark_of};
 use crate::store::sqlite::directory::database_in;
 use crate::store::tests::rows;
-use crate::time::Instant;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use std::fs::File;
@@ -23,9 +22,6 @@ const KINDS: [u8; 36] = [
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, //
     5, 7, 7, 7, 7, 7, 8, 8, 8, 8, 8, 9, 9, 9, 12, 13,
 ];
-
-/// When a node writes all that it has read into its database.
-const LATER: Instant = Instant::from_millis(60_000);
 
 /// What an owner does before a group.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +65,7 @@ fn follow_all_along(data: &Path, frames: &[Made], writes: &[bool], copied: [(usi
     for (end, writes) in (1..=frames.len()).zip(writes.iter().cycle()) {
         node.follow(&frames[..end], LATE).expect("the log continues");
         if *writes {
-            node.follower.tick(LATER).expect("written");
+            node.write();
         }
         for (position, (_, to)) in positions.iter_mut().zip(copied).filter(|(_, (at, _))| *at == end) {
             copy_database(&database_in(data), to, || true).expect("copied");
@@ -122,7 +118,7 @@ proptest! {
         let mut first = Node::start(joined.path());
         let end = older as usize + restart.index(frames.len() - older as usize + 1);
         first.follow(&frames[..end], LATE).expect("the log continues");
-        first.follower.tick(LATER).expect("written");
+        first.write();
         drop(first);
         let mut node = Node::start(joined.path());
         node.follow(&frames, LATE).expect("the log continues");
