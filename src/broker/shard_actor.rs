@@ -224,7 +224,7 @@ impl Handler<AclChanged> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, change: AclChanged, _: &mut Context<ShardActor>) {
-        self.driver.in_new_turn(|shard, _| shard.access_control().replace_acls(change.0));
+        self.driver.in_new_turn(|shard, _| shard.permission_changes().replace_acls(change.0));
     }
 }
 

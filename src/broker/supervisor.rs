@@ -466,7 +466,7 @@ fn start_shard(
     ShardActor::start_in_arbiter(&arbiter.handle(), move |_| {
         let here = ShardId(number as u8);
         let mut core = Shard::new(here, count as u8, settings, Arc::clone(&shared), randomness());
-        core.access_control().replace_bans(bans);
+        core.permission_changes().replace_bans(bans);
         if let Some(recovered) = recovered {
             core.take_up(clock::now(), recovered);
         }

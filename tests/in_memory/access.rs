@@ -238,7 +238,10 @@ fn a_held_message_that_the_new_user_may_not_read_is_refused() {
 
 pub fn change_rules(driver: &mut MemoryDriver, rules: &str) {
     let acl = acl(rules);
-    driver.shards.iter_mut().for_each(|shard| shard.access_control().replace_acls(Arc::clone(&acl).into()));
+    driver
+        .shards
+        .iter_mut()
+        .for_each(|shard| shard.permission_changes().replace_acls(Arc::clone(&acl).into()));
     driver.settle();
 }
 

@@ -107,7 +107,7 @@ fn a_change_of_the_rules_during_a_check_begins_it_anew() {
     let (mut driver, reader) = with_queue(1);
     driver.close(reader);
     let only_a = acl("user reader\ntopic read a/#\npattern write #\n");
-    driver.shards[0].access_control().replace_acls(only_a.into());
+    driver.shards[0].permission_changes().replace_acls(only_a.into());
     driver.turn();
     driver.turn();
     let first = denied_so_far(&driver);
@@ -213,7 +213,7 @@ fn a_large_publication_for_a_session_that_has_left_is_checked_by_the_new_rules()
     let (qos, packet_id) = (QoS::AtLeastOnce, PacketId::new(1));
     let publish = Packet::Publish(Publish { qos, packet_id, ..publication("secret/x", b"x") });
     driver.send_unsettled(publisher, &encoded(&publish, ProtocolVersion::V5));
-    driver.shards[0].access_control().replace_acls(rules("own/#").into());
+    driver.shards[0].permission_changes().replace_acls(rules("own/#").into());
     driver.send_unsettled(reader, &unsubscribe("secret/#"));
     // The packets of another client take the part of each turn that the publication would have. So
     // the walk comes to the reader first, and finds no filter.

@@ -15,7 +15,7 @@ use homing::persistence::records::Record;
 use homing::session::authentication::Reach;
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use homing::shard::Input;
-use homing::shard::rules::access_control::RevokedPortion;
+use homing::shard::rules::permission_changes::RevokedPortion;
 use homing::shard::shard_of;
 use homing::time::Instant;
 use std::borrow::Cow;
@@ -150,7 +150,7 @@ fn a_user_who_is_revoked_between_the_decision_and_connect_is_asked_about_again()
     let now = driver.now;
     driver.shards[0].begin_turn();
     driver.shards[0].input(now, Input::Authenticated(request.connection, allow()));
-    let portion = driver.shards[0].access_control().revoke(now, 0, &|user, _| user.user() == "ann");
+    let portion = driver.shards[0].permission_changes().revoke(now, 0, &|user, _| user.user() == "ann");
     assert_eq!(portion, RevokedPortion { disconnected: 0, next: None }, "nobody is connected yet");
     driver.settle();
     assert!(driver.shards[0].snapshot().sessions == 0 && received(&driver, link).is_empty());

@@ -39,7 +39,7 @@ fn replace(driver: &mut MemoryDriver, bans: impl IntoIterator<Item = (Banned, Op
     let mut list = BanList::default();
     bans.into_iter().for_each(|(banned, end)| list.add(banned, end));
     let list = Some(Arc::new(list));
-    driver.shards.iter_mut().for_each(|shard| shard.access_control().replace_bans(list.clone()));
+    driver.shards.iter_mut().for_each(|shard| shard.permission_changes().replace_bans(list.clone()));
 }
 
 fn login(version: ProtocolVersion, client_id: &str, user: &str) -> Vec<u8> {
@@ -144,7 +144,7 @@ fn connected_clients_that_become_banned_are_disconnected_with_0x98() {
     ] {
         let id = driver.id(link);
         driver.shards[0].begin_turn();
-        driver.shards[0].access_control().disconnect_if_banned(now, id, origin);
+        driver.shards[0].permission_changes().disconnect_if_banned(now, id, origin);
         driver.settle();
     }
     for (link, is_banned) in [(links[0], true), (links[1], false), (links[2], true)] {

@@ -13,7 +13,7 @@ use homing::mqtt::packet::{
 };
 use homing::session::drops::DropReason;
 use homing::session::objectives::Objective;
-use homing::shard::rules::access_control::BanCheck;
+use homing::shard::rules::permission_changes::BanCheck;
 use homing::shard::turn::STEPS_PER_TURN;
 use homing::shard::{ReadProgress, ShardSettings};
 use std::sync::Arc;
@@ -164,7 +164,7 @@ fn a_connect_spends_steps_by_the_globs_that_look_at_its_client_id() {
     let mut driver = MemoryDriver::new(&settings, 1);
     let mut bans = BanList::default();
     (0..256).for_each(|n| bans.add(Banned::Clients(format!("*{n}*x").parse().expect("a glob")), None));
-    driver.shards[0].access_control().replace_bans(Some(Arc::new(bans)));
+    driver.shards[0].permission_changes().replace_bans(Some(Arc::new(bans)));
     driver.shards[0].take_longest_turn();
     enter(&mut driver, connect(&long_id()));
     let (longest, _) = driver.shards[0].take_longest_turn();
@@ -191,7 +191,7 @@ fn longest_id() -> String {
 fn a_connect_with_the_longest_client_id_is_matched_with_globs_in_portions() {
     for (further, connects) in [(&[][..], true), (&["c*c"], false)] {
         let mut driver = MemoryDriver::new(&driver::settings(), 1);
-        driver.shards[0].access_control().replace_bans(Some(globs(further)));
+        driver.shards[0].permission_changes().replace_bans(Some(globs(further)));
         driver.shards[0].take_longest_turn();
         let id = longest_id();
         let bytes = encoded(&Packet::Connect(Box::new(connect(&id))), ProtocolVersion::V5);
@@ -208,7 +208,7 @@ fn a_connect_with_the_longest_client_id_is_matched_with_globs_in_portions() {
 #[test]
 fn a_search_for_a_ban_begins_anew_with_other_bans() {
     let mut driver = MemoryDriver::new(&driver::settings(), 1);
-    driver.shards[0].access_control().replace_bans(Some(globs(&[])));
+    driver.shards[0].permission_changes().replace_bans(Some(globs(&[])));
     let id = longest_id();
     let bytes = encoded(&Packet::Connect(Box::new(connect(&id))), ProtocolVersion::V5);
     let link = driver.open();
@@ -217,7 +217,7 @@ fn a_search_for_a_ban_begins_anew_with_other_bans() {
     let mut bans = BanList::default();
     bans.add(Banned::Clients("c*".parse().expect("a glob")), None);
     (0..255).for_each(|n| bans.add(Banned::Clients(format!("*{n}*x").parse().expect("a glob")), None));
-    driver.shards[0].access_control().replace_bans(Some(Arc::new(bans)));
+    driver.shards[0].permission_changes().replace_bans(Some(Arc::new(bans)));
     driver.settle();
     assert!(!driver.is_open(link) && driver.links[link].received[3] == 0x8A);
 }
@@ -227,13 +227,13 @@ fn a_connected_client_with_the_longest_id_is_looked_at_in_portions_after_a_reloa
     for (further, stays) in [(&[][..], true), (&["c*c"], false)] {
         let mut driver = MemoryDriver::new(&driver::settings(), 1);
         let link = enter(&mut driver, connect(&longest_id()));
-        driver.shards[0].access_control().replace_bans(Some(globs(further)));
+        driver.shards[0].permission_changes().replace_bans(Some(globs(further)));
         let (now, id) = (driver.now, driver.id(link));
         driver.shards[0].take_longest_turn();
         let mut turns = 1;
         loop {
             driver.shards[0].begin_turn();
-            if driver.shards[0].access_control().disconnect_if_banned(now, id, None) != BanCheck::Later {
+            if driver.shards[0].permission_changes().disconnect_if_banned(now, id, None) != BanCheck::Later {
                 break;
             }
             turns += 1;

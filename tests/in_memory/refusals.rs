@@ -168,7 +168,7 @@ fn a_refused_will_is_reported_at_connect_and_when_it_is_due() {
     let link =
         enter(&mut driver, Connect { will: Some(will(topic, b"x", 0)), user_name: Some("ann"), ..late });
     let rules = acl("user ann\ntopic write homes/ann/a\n").into();
-    driver.shards[0].access_control().replace_acls(rules);
+    driver.shards[0].permission_changes().replace_acls(rules);
     driver.close(link);
     driver.advance(S(1));
     let mut told: Vec<_> = driver

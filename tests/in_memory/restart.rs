@@ -193,7 +193,7 @@ fn the_identifier_of_a_dropped_message_is_withheld_over_a_restart() {
     let secret = ids[1];
     driver.close(ann);
     settings.access.files = crate::access::acl(RULES).into();
-    driver.shards[0].access_control().replace_acls(settings.access.files.clone());
+    driver.shards[0].permission_changes().replace_acls(settings.access.files.clone());
     driver.settle();
     assert_eq!(dropped(&driver), 1);
     let (mut driver, mut ann, mut ids) = first_ids(driver, &settings);
@@ -226,7 +226,7 @@ fn a_crash_cuts_the_check_of_a_queue_short_and_the_rest_is_checked_after_it() {
         publish(&mut driver, publisher, &format!("{half}/{n}"), QoS::AtLeastOnce, n + 1);
     }
     settings.access.files = crate::access::acl(RULES).into();
-    driver.shards[0].access_control().replace_acls(settings.access.files.clone());
+    driver.shards[0].permission_changes().replace_acls(settings.access.files.clone());
     driver.turn();
     driver.turn();
     let first = dropped(&driver);
@@ -368,11 +368,11 @@ fn a_new_name_and_a_new_acl_file_of_a_listener_are_stored_for_its_clients_that_a
         subscribe(&mut driver, link, &["#"], QoS::AtLeastOnce);
         driver.close(link);
         before[1].rules.store(after[1].rules.load_full());
-        driver.shards[0].access_control().replace_acls(files_of(&before));
+        driver.shards[0].permission_changes().replace_acls(files_of(&before));
         driver.settle();
         // The same rules again are no news for the store.
         let stored = driver.batches.len();
-        driver.shards[0].access_control().replace_acls(files_of(&before));
+        driver.shards[0].permission_changes().replace_acls(files_of(&before));
         driver.settle();
         assert_eq!(driver.batches.len(), stored);
         let mut driver = restarted(driver, &with_listeners(&after));
@@ -411,7 +411,7 @@ fn a_client_has_the_rules_of_its_listener_and_a_change_reaches_it() {
     subscribe(&mut driver, link, &["devices/x", "devices/y"], QoS::AtLeastOnce);
     listeners[1].rules.store(Arc::new(rules_of("devices", Some("topic devices/y\n"))));
     let changed = files_of(&listeners);
-    driver.shards.iter_mut().for_each(|shard| shard.access_control().replace_acls(changed.clone()));
+    driver.shards.iter_mut().for_each(|shard| shard.permission_changes().replace_acls(changed.clone()));
     driver.settle();
     let publisher = enter_by(&mut driver, &listeners[0], connect("publisher"));
     for (id, topic) in [(1, "devices/x"), (2, "devices/y")] {
@@ -434,7 +434,7 @@ fn rules_of_a_listener_that_gets_an_acl_file_hold_for_its_clients_that_are_away(
     let publisher = enter_by(&mut driver, &open[0], connect("publisher"));
     let mut closed = Some(devices);
     for turn in 0..2 {
-        driver.shards[0].access_control().replace_acls(files_of(&open));
+        driver.shards[0].permission_changes().replace_acls(files_of(&open));
         driver.settle();
         for (id, topic) in [(1, "broker"), (2, "devices")] {
             publish(&mut driver, publisher, &format!("{topic}/{turn}"), QoS::AtLeastOnce, id);

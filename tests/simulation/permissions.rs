@@ -215,7 +215,7 @@ impl World {
         self.plan.settings.access.files = files.clone();
         self.oracle.permissions.current = set;
         for shard in 0..self.nodes.len() {
-            self.nodes[shard].core.access_control().replace_acls(files.clone());
+            self.nodes[shard].core.permission_changes().replace_acls(files.clone());
             self.after_core(shard);
         }
     }

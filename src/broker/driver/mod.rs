@@ -184,7 +184,7 @@ impl ShardDriver {
     pub fn passwords_changed(&self, change: &PasswordsChanged) -> Option<u32> {
         let is_revoked = |user: &Identity, listener: &ListenerTerms| change.revokes(user, listener);
         let portion =
-            self.in_new_turn(|shard, now| shard.access_control().revoke(now, change.from, &is_revoked));
+            self.in_new_turn(|shard, now| shard.permission_changes().revoke(now, change.from, &is_revoked));
         change.tally.add(RevokedBy::Passwords, portion.disconnected);
         portion.next
     }
@@ -214,8 +214,10 @@ impl ShardDriver {
         arrival.host = peer.socket_address().map(|address| host(address.ip()));
         let has_unread = !unread.is_empty();
         let id = self.with_shard(|shard, now| {
-            arrival.ban =
-                shard.access_control().bans().and_then(|bans| revocation::of_origin(bans, &peer, &transport));
+            arrival.ban = shard
+                .permission_changes()
+                .bans()
+                .and_then(|bans| revocation::of_origin(bans, &peer, &transport));
             let id = shard.accept(accepted, arrival);
             if has_unread {
                 shard.input(now, Input::Unread(id, unread));

@@ -12,7 +12,7 @@ use crate::events::client_events::{DisconnectCause, Revocation};
 use crate::login::listener_terms::ListenerTerms;
 use crate::mqtt::packet::ReasonCode;
 use crate::net::tls::verify::ChainError;
-use crate::shard::rules::access_control::BanCheck;
+use crate::shard::rules::permission_changes::BanCheck;
 use std::sync::{Arc, Weak};
 
 /// Slots of connections that are checked in one go. A check takes 10 us with a certificate.
@@ -39,12 +39,12 @@ impl ShardDriver {
         };
         let (is_newest, rest) = self.in_new_turn(|shard, now| {
             if *from == 0 {
-                shard.access_control().replace_bans(Some(Arc::clone(bans)));
+                shard.permission_changes().replace_bans(Some(Arc::clone(bans)));
             }
-            let is_newest = shard.access_control().bans().is_some_and(|newest| Arc::ptr_eq(newest, bans));
+            let is_newest = shard.permission_changes().bans().is_some_and(|newest| Arc::ptr_eq(newest, bans));
             let mut origins = origins.into_iter().filter(|_| is_newest);
             let rest = origins.find_map(|(id, origin)| {
-                let (mut control, slot) = (shard.access_control(), id.slot as usize);
+                let (mut control, slot) = (shard.permission_changes(), id.slot as usize);
                 let check = control.disconnect_if_banned(now, id, origin);
                 tally.add(RevokedBy::Bans, u64::from(check == BanCheck::Disconnected));
                 match check {

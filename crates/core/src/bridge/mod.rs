@@ -24,9 +24,9 @@
 //! | `subscribe` | SUBSCRIBE and UNSUBSCRIBE to both sides |
 //! | `notification` | the state of the bridge on a topic of the other broker |
 //! | `outcome` | the end of such a connection, its counts and news |
-//! | [`path`] | the brokers that a message has passed |
+//! | [`path`] | the brokers that a message has passed, against loops over more than two; two need No Local alone (`rules`) |
 //! | [`deadlines`] | PINGREQ, brokers that do not answer or acknowledge, and connections without messages |
-//! | [`backoff`] | the time until the next attempt to connect |
+//! | [`backoff`] | the time until the next attempt to connect, or to send a request of a sink |
 
 mod answers;
 pub mod backoff;

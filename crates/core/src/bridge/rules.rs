@@ -63,6 +63,7 @@ impl TopicRule {
     fn options(&self) -> SubscriptionOptions {
         SubscriptionOptions {
             qos: self.qos,
+            // A broker does not send a bridge what came from it. So nothing goes back and forth between two.
             no_local: true,
             retain_as_published: true,
             retain_handling: match self.retain {

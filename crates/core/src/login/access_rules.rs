@@ -1,4 +1,4 @@
-//! The topics that the sessions of a shard may write and read.
+//! Decides which topics the sessions of a shard may write and read.
 //!
 //! A session is *guarded* if it has a subscription of which it may read only a part. Each delivery
 //! to a guarded session is checked. A session that may read all of its filters is never checked
@@ -493,8 +493,8 @@ impl SessionAccess {
 }
 
 impl SessionAccess {
-    /// Returns the steps of a turn that [`Self::subscribe`] takes for one filter of `bytes` bytes,
-    /// at most.
+    /// Returns the steps of a turn that the comparison of a filter of `bytes` bytes with the rules
+    /// takes, at most.
     pub(crate) fn comparison_steps(&self, names: ClientNames<'_>, bytes: usize) -> u32 {
         let comparisons = self.permit.coverage_cost();
         let compared = comparisons.saturating_mul(bytes + names.bytes()) / COMPARED_BYTES;

@@ -1,14 +1,16 @@
 //! The Session State of one client, split by concern of the standard.
 //!
 //! [`Session::handle`] takes one packet and the time. The session writes the responses that it can
-//! give alone to the connection's [`wire::Wire`], and returns one [`Action`] for the rest: a
-//! message to route, a subscription to enter. A session never sees another session.
+//! give alone to the connection's [`wire::Wire`], and returns one [`Action`] for the rest, such as
+//! a subscription to enter. [`Session::admit`] takes a PUBLISH, and says if it is to be routed. A
+//! session never sees another session.
 //!
 //! Pure.
 //!
 //! | file | concern |
 //! |---|---|
 //! | `connect` | CONNECT: checks, negotiation, CONNACK |
+//! | `authentication` | from a CONNECT: may the client enter, or who has to be asked |
 //! | `client_id_rule` | the form that the client identifiers of a listener have |
 //! | `disconnect` | DISCONNECT in both directions, and the end of a connection |
 //! | `inbound` | incoming QoS 1 and 2, and pending acknowledgements |
@@ -31,6 +33,7 @@
 //! | `frame` | a PUBLISH as bytes that several receivers share |
 //! | `wire` | the outbox of a connection, and the limits of its client |
 //! | `outbox` | bytes that wait to be written |
+//! | `packet_counts` | packets of a client by type and QoS |
 //! | `counters` | counts of what sessions did |
 //! | `drops` | why a message was dropped |
 //! | [`objectives`] | deliveries that were acknowledged in time, by objective |

@@ -21,9 +21,9 @@ use crate::shard::clients::bans::Bans;
 use crate::shard::clients::connection::Connection;
 use crate::shard::clients::connection_view::ConnectionView;
 use crate::shard::clients::deadlines::{DeadlineAction, OverdueAcknowledgement};
-use crate::shard::clients::follow_up::session_deadline_expired;
 use crate::shard::clients::leave::socket_closed;
 use crate::shard::clients::pause::Pause;
+use crate::shard::clients::session_deadlines::session_deadline_expired;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::Fans;
 use crate::shard::delivery::own_messages::publish_own;
@@ -35,7 +35,7 @@ use crate::shard::randomness::Randomness;
 use crate::shard::reconfigure;
 use crate::shard::recovery::placement::RecoveredShard;
 use crate::shard::recovery::recover;
-use crate::shard::rules::access_control::AccessControl;
+use crate::shard::rules::permission_changes::PermissionChanges;
 use crate::shard::settings::OWN_HOUSEKEEPING;
 use crate::shard::subscriptions::routes::Routes;
 use crate::shard::turn::commits::take_page;
@@ -266,13 +266,13 @@ impl Shard {
         let are_new_rules = self.core.access.replace_settings(&settings.access);
         self.work.later(reconfigure::replace_settings(settings, &mut self.bans, &mut self.core));
         if are_new_rules {
-            self.access_control().rules_changed();
+            self.permission_changes().rules_changed();
         }
     }
 
     /// Returns the rules of access, to change them.
-    pub fn access_control(&mut self) -> AccessControl<'_> {
-        AccessControl::new(self)
+    pub fn permission_changes(&mut self) -> PermissionChanges<'_> {
+        PermissionChanges::new(self)
     }
 }
 

@@ -24,7 +24,7 @@
 //! | a portion | `delivery/fan_out`, `delivery/published`, [`clients::deadlines`] |
 //! | one batch of a peer | `delivery/inbound` |
 //! | the doors for operators | `view`, `control` |
-//! | what follows: `Shard` | `clients/follow_up`, `clients/leave`, `clients/wills`, |
+//! | what follows: `Shard` | `clients/follow_up`, `clients/session_deadlines`, `clients/leave`, `clients/wills`, |
 //! | | `turn/commits`, `rules/access_change`, `delivery/own_messages`, `features/hold` |
 //! | middle: `Routes` | `subscriptions/routes`, `delivery/receivers`, `share`, |
 //! | | `features/orphaned_queues/settling` |

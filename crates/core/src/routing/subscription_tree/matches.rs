@@ -1,4 +1,5 @@
-//! The receivers that a Topic Name matched, and the memory of a walk.
+//! The receivers that a Topic Name matched, and the memory of a walk. What several subscriptions of
+//! one session mean for QoS and RETAIN is decided in `shard/delivery/target.rs`.
 
 use super::address::{GroupId, ShardSet};
 use super::subscribers::Subscriber;

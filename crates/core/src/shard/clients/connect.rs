@@ -1,5 +1,5 @@
 //! Handles CONNECT: finds the shard and the session, and authenticates the client.
-//! `connect_checks` and `establish` do the rest.
+//! `connect_checks` looks at the session and at room, and `establish` takes over a connection.
 
 use crate::access::grant::Grant;
 use crate::access::identity::{Identity, shown_name};

@@ -1,5 +1,5 @@
 //! Handles expired deadlines of connections. Those of sessions (their end, a delayed will) are
-//! handled in `follow_up`.
+//! handled in `session_deadlines`.
 //!
 //! The connection or its session has the true deadline. An expired deadline only says that it is
 //! time to compare, so a stale one does no harm. A deadline that has moved is registered again

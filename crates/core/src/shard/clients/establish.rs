@@ -1,4 +1,5 @@
-//! The session of an accepted CONNECT: take-over or a new one, CONNACK, and what was in flight.
+//! The session of an accepted CONNECT: the take-over of a connection, the return to a session or a
+//! new one, CONNACK, and what was in flight.
 
 use crate::access::grant::SessionRules;
 use crate::access::identity::Identity;

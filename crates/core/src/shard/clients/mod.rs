@@ -21,6 +21,7 @@ pub mod pause;
 pub(crate) mod rates;
 pub(crate) mod read_ahead;
 pub mod receive;
+pub(crate) mod session_deadlines;
 pub mod session_entry;
 pub(crate) mod sessions;
 pub(crate) mod wills;

@@ -1,7 +1,7 @@
 //! Publishes the will of a session. The session may end in the same step.
 //!
 //! When a will is due, if ever, is decided in [`crate::session::will`], and noted when the
-//! connection ends (`leave`). Its deadline ends in `follow_up`.
+//! connection ends (`leave`). Its deadline ends in `session_deadlines`.
 
 use crate::durability::publication::{Publication, expires};
 use crate::events::refusals::RefusedKind;

@@ -1,5 +1,5 @@
 //! Mount points, and the effects of changed rules and bans on the clients of a shard.
 
 pub(crate) mod access_change;
-pub mod access_control;
 pub(crate) mod mounted;
+pub mod permission_changes;

@@ -1,5 +1,6 @@
 //! Changes of permissions while clients are connected: the rules of the ACL files, bans, and users
-//! that have lost their right to connect.
+//! that have lost their right to connect. What a client may write and read is decided in
+//! [`crate::login::access_rules`].
 
 use crate::access::bans::{Ban, BanList};
 use crate::access::identity::Identity;
@@ -15,7 +16,7 @@ use crate::slots::ConnectionId;
 use crate::time::Instant;
 use std::sync::Arc;
 
-/// The result of one call of [`AccessControl::revoke`].
+/// The result of one call of [`PermissionChanges::revoke`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RevokedPortion {
     /// Clients that were disconnected.
@@ -24,7 +25,7 @@ pub struct RevokedPortion {
     pub next: Option<u32>,
 }
 
-/// Slots of sessions that [`AccessControl::revoke`] looks at in one call.
+/// Slots of sessions that [`PermissionChanges::revoke`] looks at in one call.
 const SLOTS: u32 = 2_000;
 
 /// The result of a look at a connected client after a change of the bans.
@@ -38,16 +39,16 @@ pub enum BanCheck {
     Later,
 }
 
-/// The rules of one shard, borrowed to change them.
+/// A shard, borrowed to change the permissions of its clients.
 #[derive(Debug)]
-pub struct AccessControl<'a> {
+pub struct PermissionChanges<'a> {
     shard: &'a mut Shard,
 }
 
-impl<'a> AccessControl<'a> {
+impl<'a> PermissionChanges<'a> {
     /// Returns the rules of the shard.
-    pub(in crate::shard) fn new(shard: &'a mut Shard) -> AccessControl<'a> {
-        AccessControl { shard }
+    pub(in crate::shard) fn new(shard: &'a mut Shard) -> PermissionChanges<'a> {
+        PermissionChanges { shard }
     }
 
     /// Replaces the rules of all ACL files. The new rules hold for the next packet and the next
