@@ -128,8 +128,14 @@ impl Plant {
         drop(server);
         for mut node in [a, b] {
             node.door().leave();
-            node.door().flushed();
-            while !matches!(node.events.blocking_recv(), Some(NodeEvent::Left(_)) | None) {}
+            loop {
+                match node.events.blocking_recv() {
+                    // `b` claims the cell as soon as `a` has left it, and may be about to when it is told.
+                    Some(NodeEvent::Flush) => node.door().flushed(),
+                    Some(NodeEvent::Left(_)) | None => break,
+                    Some(_) => {}
+                }
+            }
         }
         drop(directory);
     }
