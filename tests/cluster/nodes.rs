@@ -170,10 +170,17 @@ fn play(plant: &mut Plant, fault: Fault, owner: usize) -> String {
     String::new()
 }
 
+/// What a damaged snapshot has.
+const NONSENSE: &[u8] = b"no database";
+
 /// Fills the log until two snapshots are there and the frames before them are gone, then puts nonsense
-/// in place of the newest. Returns its position.
+/// in place of the newest. Returns its position. The one before it must not be that of an earlier round.
 fn damage_snapshot(plant: &Plant) -> u64 {
     let node = plant.servers.node("plant");
+    let is_sound = |position| {
+        let mut bytes = Vec::new();
+        node.engine.get_snapshot(position, &mut bytes).is_ok() && bytes != NONSENSE
+    };
     let begun = now();
     loop {
         let snapshots = node.engine.snapshots().unwrap_or_default();
@@ -181,8 +188,9 @@ fn damage_snapshot(plant: &Plant) -> u64 {
         if let [.., before, newest] = snapshots[..]
             && first > 1
             && before + 1 >= first
+            && is_sound(before)
         {
-            node.engine.put_snapshot(newest, &mut &b"no database"[..]).expect("stored");
+            node.engine.put_snapshot(newest, &mut &*NONSENSE).expect("stored");
             return newest;
         }
         assert!(begun.elapsed() < FILLS, "{snapshots:?} from {first}, {bytes} bytes");
