@@ -216,9 +216,10 @@ impl Plant {
 
     /// Waits until a node that was just started has every frame that the log has now. Its row says so,
     /// within 2 s. The age of a row says nothing here, where clocks are a week apart.
+    ///
+    /// A snapshot may purge what the node is about to read. Then it ends, and is started again, as by the
+    /// service manager.
     fn await_caught_up(&mut self, node: usize) {
-        let process = self.nodes[node].process.as_mut().expect("it runs");
-        process.line("event=cluster.joined").expect("it joins");
         let reader = self.servers.node("plant");
         let begun = now();
         let mut wanted = None;
@@ -226,6 +227,10 @@ impl Plant {
             // The row of the process before is behind the end of the log by the frames of a second.
             wanted = wanted.or_else(|| reader.engine.bounds().ok().map(|bounds| bounds.last));
             let status = self.ask(&["status"]);
+            if self.nodes[node].process.as_mut().is_some_and(Process::has_ended) {
+                ends_lost(self.nodes[node].process.take().expect("it ran"));
+                self.begin(node);
+            }
             if wanted.is_some_and(|wanted| position(&status, NODES[node]) >= Some(wanted)) {
                 return;
             }

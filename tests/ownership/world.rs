@@ -561,7 +561,7 @@ impl<O: Occupant> World<O> {
             let process = self.nodes[*node].processes[cell].as_ref();
             process.is_some_and(|process| {
                 let machine = process.machine();
-                machine.role() == Role::Holding && machine.may_promise(self.local(*node))
+                machine.role() == Role::Holding && self.local(*node) < machine.lease_until()
             })
         };
         (0..NODES).find(now_holds)

@@ -139,12 +139,6 @@ impl CellOwnership {
         }
     }
 
-    /// Returns true if a promise may leave without an append. `now` is the time of the write: a
-    /// thread may have stood still since its turn began.
-    pub fn may_promise(&self, now: Instant) -> bool {
-        now < self.lease_until()
-    }
-
     /// Returns the time of the first attempt of an append that is not decided, for who reports that
     /// the engine hangs.
     pub fn undecided_since(&self) -> Option<Instant> {
