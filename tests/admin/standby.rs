@@ -82,7 +82,14 @@ impl Plant {
         let join = |settings: &Cluster| {
             let data = path(&settings.node);
             fs::create_dir_all(&data).expect("a directory");
-            Node::join(settings, Arc::new(cluster.node(0)), &data).unwrap_or_else(|error| panic!("{error}"))
+            // A process that another test spawns has the lock, too, until it runs its program.
+            until("the lock of the directory", || {
+                match Node::join(settings, Arc::new(cluster.node(0)), &data) {
+                    Ok(node) => Some(node),
+                    Err(error) if error.to_string().contains("is in use by another process") => None,
+                    Err(error) => panic!("{error}"),
+                }
+            })
         };
         let a = join(&of_a);
         let b = join(&settings("b", Duration::from_secs(86_400)));
