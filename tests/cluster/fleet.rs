@@ -6,10 +6,11 @@ use crate::support::process::Process;
 use crate::support::{Connect, Message, RawClient, V5, now};
 use homing::cluster::engine::Engine;
 use rustix::process::Signal;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -58,6 +59,26 @@ pub fn position(status: &str, node: &str) -> Option<u64> {
     row.nth(3)?.parse().ok()
 }
 
+/// Runs this program with this configuration.
+pub fn run(program: impl AsRef<OsStr>, configuration: &Path, arguments: &[&str]) -> Said {
+    let mut command = Command::new(program);
+    let output = command.args(arguments).arg("--config").arg(configuration).output().expect("it runs");
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    (output.status.code().expect("it ended"), text)
+}
+
+/// Asks again while the engine is late.
+pub fn until_answered(ask: impl Fn() -> Said) -> Said {
+    let begun = now();
+    loop {
+        let (code, text) = ask();
+        let is_late = ["no answer from the engine", "the engine is not available"];
+        if !is_late.iter().any(|late| text.contains(late)) || begun.elapsed() > SOON {
+            return (code, text);
+        }
+    }
+}
+
 impl Fleet {
     /// Writes the configurations. `cluster` are more lines of `[cluster]`.
     pub fn new(servers: &Servers, name: &str, nodes: &[&str], cluster: &str) -> Fleet {
@@ -90,23 +111,12 @@ impl Fleet {
 
     /// Runs `homing` with the configuration of a node.
     pub fn run(&self, node: usize, arguments: &[&str]) -> Said {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
-        let command = command.args(arguments).arg("--config").arg(&self.nodes[node].configuration);
-        let output = command.output().expect("it runs");
-        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        (output.status.code().expect("it ended"), text)
+        run(env!("CARGO_BIN_EXE_homing"), &self.nodes[node].configuration, arguments)
     }
 
     /// Runs `homing cluster` on a node until it is answered: a busy engine may be late.
     pub fn ask(&self, node: usize, arguments: &[&str]) -> Said {
-        let begun = now();
-        loop {
-            let (code, text) = self.run(node, &[&["cluster"], arguments].concat());
-            let is_late = ["no answer from the engine", "the engine is not available"];
-            if !is_late.iter().any(|late| text.contains(late)) || begun.elapsed() > SOON {
-                return (code, text);
-            }
-        }
+        until_answered(|| self.run(node, &[&["cluster"], arguments].concat()))
     }
 
     /// Starts a node.

@@ -1,7 +1,7 @@
 //! Three nodes of Homing, as processes, on three servers.
 
 use crate::cut_off::{CutOff, watch_cut_off};
-use crate::fleet::position;
+use crate::fleet::{self, Said, position};
 use crate::proxy::{Passage, Proxy};
 use crate::servers::{PASSWORD, Servers, own_address};
 use crate::support::process::Process;
@@ -77,24 +77,18 @@ impl Plant {
             NodeProcess { process: None, address, doors, directory: data, configuration }
         });
         let plant = Plant { servers, nodes: nodes.into(), struck: now(), served: None, directory };
-        let said = plant.ask(&["init"]);
+        let (_, said) = fleet::until_answered(|| plant.run(&["init"]));
         assert!(said.contains("is made") || said.contains("is there already"), "{said}");
         plant
     }
 
-    /// Returns what `homing cluster` prints. Servers that have just started on a busy machine may not
-    /// answer yet: then it asks again.
+    /// Returns what `homing cluster` prints.
     pub fn ask(&self, arguments: &[&str]) -> String {
-        let begun = now();
-        loop {
-            let mut command = Command::new(program());
-            command.arg("cluster").args(arguments).arg("--config").arg(&self.nodes[0].configuration);
-            let output = command.output().expect("it runs");
-            let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-            if !said.contains("no answer from the engine") || begun.elapsed() > SERVES {
-                return said;
-            }
-        }
+        self.run(arguments).1
+    }
+
+    fn run(&self, arguments: &[&str]) -> Said {
+        fleet::run(program(), &self.nodes[0].configuration, &[&["cluster"], arguments].concat())
     }
 
     /// Starts a node. It ends with the thread that called this.
