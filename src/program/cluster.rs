@@ -253,9 +253,8 @@ fn leave(
     // NATS does not say.
     let patience = if is_alarmed { Duration::ZERO } else { RELEASE };
     match signals.wait(async { tokio::time::timeout(patience, left).await }) {
-        Ok(Ok(())) => {}
-        Ok(Err(_)) if is_alarmed => {}
-        Ok(Err(_)) => warn_of_no_release(),
+        Ok(Err(_)) if !is_alarmed => warn_of_no_release(),
+        Ok(_) => {}
         Err(name) => {
             warn!(event = "broker.exiting", signal = name, "exiting at once");
             stderr::flush();

@@ -1,6 +1,7 @@
 //! The bound of a stop.
 
 use homing::log::stderr;
+use std::thread::Builder;
 use std::time::Duration;
 use tracing::error;
 
@@ -11,13 +12,15 @@ const LONGEST: Duration = Duration::from_secs(25);
 /// Ends the process if it has not ended by itself in [`LONGEST`]: a thread that hangs in a call to the
 /// system, and for which another one waits, would keep it for ever. Called when a stop begins.
 pub(crate) fn bound() {
-    std::thread::spawn(|| {
+    let end = || {
         std::thread::sleep(LONGEST);
         error!(
             event = "broker.stop_hangs",
             "a thread hangs, and does not let the process end: exiting without it after {LONGEST:?}"
         );
         stderr::flush();
-        std::process::exit(1)
-    });
+        std::process::exit(1);
+    };
+    // Without this thread a stop has no bound, and still ends by itself where nothing hangs.
+    let _ = Builder::new().name("homing-stop".into()).spawn(end);
 }
