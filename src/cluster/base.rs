@@ -91,10 +91,7 @@ impl Base {
                 let Ok(next) = follower.read(&tail, position, &bytes) else { break 'log };
                 follower.take(&mut tail, next, &bytes, Arrival::Late(read), read.monotonic);
             }
-            let writes = follower.writes();
-            if let Some(write) = writes.next(read.monotonic) {
-                writes.done(write.run()?);
-            }
+            follower.write_due(read.monotonic)?;
         }
         base.mark = follower.finish()?.1;
         Ok(base)

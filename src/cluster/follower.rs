@@ -70,6 +70,17 @@ impl<D: Database> Follower<D> {
         &mut self.writes
     }
 
+    /// Writes what is due by then, and waits for the disk.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub(super) fn write_due(&mut self, now: Instant) -> Result<(), StoreError> {
+        if let Some(write) = self.writes.next(now) {
+            self.writes.done(write.run()?);
+        }
+        Ok(())
+    }
+
     /// Reads the frame at this position of the engine.
     ///
     /// # Errors

@@ -270,7 +270,7 @@ impl Shard {
         }
     }
 
-    /// Returns the rules of access, to change them.
+    /// Returns this shard, to change the permissions of its clients.
     pub fn permission_changes(&mut self) -> PermissionChanges<'_> {
         PermissionChanges::new(self)
     }
