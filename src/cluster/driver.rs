@@ -6,7 +6,9 @@
 use super::append_times::AppendTimes;
 use super::driver_core::{CoreStart, DriverCore};
 use super::engine::{Bounds, Engine, EngineError};
-use super::messages::{Cell, DriverAction, DriverDoor, DriverInput, End, IsAlive, NodeEvent, NodeFacts};
+use super::messages::{
+    Cell, DriverAction, DriverDoor, DriverInput, End, IsAlive, NodeEvent, NodeFacts, RowsSeen,
+};
 use super::owner_log::{OwnerLog, OwnerState};
 use super::row::WakeRows;
 use super::workers::{AppendJob, Workers};
@@ -151,7 +153,9 @@ impl Driver {
             DriverInput::Ends(ends) => self.take_ends(ends, now),
             DriverInput::Frames(frames) => self.core.frames(frames, now),
             DriverInput::Written(outcome) => self.core.written(outcome.map(|database| *database), now),
-            DriverInput::Rows(rows) => self.core.rows_seen(rows.reported, rows.alarm.as_deref(), now),
+            DriverInput::Rows(RowsSeen { reported, alarm, asked }) => {
+                self.core.rows_seen(reported, alarm.as_deref(), asked, now);
+            }
             DriverInput::Replaced => {
                 warn!(
                     event = "cluster.replaced",
@@ -200,6 +204,7 @@ impl Driver {
             }
             DriverAction::AskFrame(id, position) => self.workers.ask_frame(id, position),
             DriverAction::AskEnds => self.workers.ask_ends(),
+            DriverAction::AskRows => self.wake_rows(),
             DriverAction::Follow { after, waits } => self.workers.follow(after, waits),
             DriverAction::Write(write) => self.workers.write(write),
             DriverAction::Lease(until) => self.set_lease(until),
@@ -329,8 +334,13 @@ impl Driver {
         if self.role != role {
             info!(event = "cluster.role", from = ?self.role, to = ?role, epoch = machine.epoch(), "this node has another role");
             self.role = role;
-            let _ = self.wake_rows.send(());
+            self.wake_rows();
         }
+    }
+
+    fn wake_rows(&self) {
+        // Its thread lives as long as the process.
+        let _ = self.wake_rows.send(());
     }
 
     fn facts<T>(&self, change: impl FnOnce(&mut NodeFacts) -> T) -> T {

@@ -232,9 +232,9 @@ impl<D: Database> DriverCore<D> {
     }
 
     /// Takes the highest position that a row of a node has, and whether somebody has written an
-    /// alarm, with its text.
-    pub fn rows_seen(&mut self, reported: u64, alarm: Option<&str>, now: Moment) {
-        (self.now, self.rows_read) = (now, now.monotonic);
+    /// alarm, with its text, as they were asked for at a time.
+    pub fn rows_seen(&mut self, reported: u64, alarm: Option<&str>, asked: Instant, now: Moment) {
+        (self.now, self.rows_read) = (now, asked);
         self.reported = self.reported.max(Position(reported));
         if let Some(alarm) = alarm {
             self.alarmed(alarm);
@@ -363,6 +363,7 @@ impl<D: Database> DriverCore<D> {
             }
             OwnershipOutput::ReadNext(id, position) => DriverAction::AskFrame(id, position),
             OwnershipOutput::AskLast => DriverAction::AskEnds,
+            OwnershipOutput::AskRows => DriverAction::AskRows,
             OwnershipOutput::Follow => return self.own.claim_is_lost(),
             OwnershipOutput::Recover(_) => return self.recover(stored),
             OwnershipOutput::Serve | OwnershipOutput::Rejoin => DriverAction::LetIn,

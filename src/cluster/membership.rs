@@ -3,7 +3,7 @@
 
 use super::base;
 use super::driver_core::CoreStart;
-use super::engine::{Engine, EngineError, Row};
+use super::engine::{Engine, EngineError};
 use super::row::{self, CLUSTER, ClusterRow, node_key, read_node};
 use super::secret;
 use super::snapshots::{self, SnapshotFailure};
@@ -197,19 +197,6 @@ fn wait_until_whole(engine: &dyn Engine, settings: &Cluster, data: &Path) -> Res
         };
         warn!(event = "cluster.not_fetched", %error, "this node cannot follow yet; see `homing cluster status`");
         std::thread::sleep(SAY_AGAIN);
-    }
-}
-
-/// Reads all rows, however long it takes.
-pub(super) fn wait_for_rows(engine: &dyn Engine) -> Vec<(String, Row)> {
-    loop {
-        match engine.rows() {
-            Ok(rows) => return rows,
-            Err(error) => {
-                tracing::debug!(event = "cluster.no_rows", %error, "the rows of the nodes cannot be read yet");
-                std::thread::sleep(ASK_AGAIN);
-            }
-        }
     }
 }
 

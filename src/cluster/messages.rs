@@ -55,6 +55,8 @@ pub enum DriverAction<D = Sqlite> {
     AskFrame(AppendId, Position),
     /// Ask the leader for the ends of the log.
     AskEnds,
+    /// Write the row of this node and read all rows, at once.
+    AskRows,
     /// Read the frames behind a position. `waits` is true if the node has all frames, as far as it
     /// knows.
     Follow {
@@ -178,6 +180,8 @@ pub(super) struct RowsSeen {
     pub reported: u64,
     /// The text of the alarm.
     pub alarm: Option<String>,
+    /// The time when they were asked for. A thread that stands still makes no answer younger.
+    pub asked: Instant,
 }
 
 /// The way to the driver.

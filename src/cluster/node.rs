@@ -4,7 +4,7 @@
 use super::drift;
 use super::driver::{self, DriverStart};
 use super::engine::Engine;
-use super::membership::{JoinError, Membership, wait_for_rows};
+use super::membership::{JoinError, Membership};
 use super::messages::{DriverDoor, DriverInput, End, IsAlive, NodeEvent, NodeFacts};
 use super::row::{self, ClusterView, RowsStart};
 use super::snapshots;
@@ -54,8 +54,6 @@ impl Node {
             wake_rows,
             append_times: Arc::clone(&view.appends),
         })?;
-        // First of all, so that a node with an alarm never claims.
-        driver.tell(DriverInput::Rows(view.take(wait_for_rows(&*engine), core.log)));
         let rows = row::start(RowsStart {
             engine: Arc::clone(&engine),
             view: Arc::clone(&view),

@@ -196,6 +196,8 @@ pub(super) fn start(start: RowsStart) -> io::Result<()> {
             if let Err(RecvTimeoutError::Disconnected) = rows.start.wakes.recv_timeout(EVERY) {
                 std::thread::sleep(EVERY);
             }
+            // What came while the engine did not answer asks for the same.
+            rows.start.wakes.try_iter().for_each(drop);
         }
     };
     Builder::new().name("homing-rows".into()).spawn(run).map(drop)
@@ -227,6 +229,7 @@ impl Rows {
         // Before the rows: the log never loses frames that no snapshot of the rows has.
         let bounds = engine.bounds();
         let first = bounds.as_ref().map_or(0, |bounds| bounds.first);
+        let asked = clock::now();
         let rows = engine.rows();
         view.seen().bounds = Some(bounds);
         let Ok(rows) = rows else { return };
@@ -238,7 +241,7 @@ impl Rows {
         if cluster.is_some_and(|cluster| cluster.previous.contains(log)) {
             driver.tell(DriverInput::Replaced);
         }
-        let mut seen = view.take(rows, *log);
+        let mut seen = view.take(rows, *log, asked);
         let now = clock::now();
         self.lacks_since = if lacks.is_some() { self.lacks_since.min(now) } else { Instant::NEVER };
         if now.since(self.lacks_since) >= LACKS {
@@ -307,8 +310,9 @@ fn row_of(view: &ClusterView, directory: u64) -> NodeRow {
 }
 
 impl ClusterView {
-    /// Takes the rows of the engine. `log` is the log that this node follows.
-    pub(super) fn take(&self, rows: Vec<(String, Row)>, log: u64) -> RowsSeen {
+    /// Takes the rows of the engine, which were asked for at a time. `log` is the log that this node
+    /// follows.
+    pub(super) fn take(&self, rows: Vec<(String, Row)>, log: u64, asked: Instant) -> RowsSeen {
         let (now, alarm_key) = (clock::now(), alarm_key(log));
         let newest = rows.iter().filter_map(|(_, row)| row.stored_ms).max().unwrap_or(0);
         let mut seen = self.seen();
@@ -328,7 +332,8 @@ impl ClusterView {
             seen.rows.push(of_row);
         }
         self.note_drift(&mut seen);
-        RowsSeen { reported: seen.rows.iter().map(|seen| seen.row.position).max().unwrap_or(0), alarm }
+        let reported = seen.rows.iter().map(|seen| seen.row.position).max().unwrap_or(0);
+        RowsSeen { reported, alarm, asked }
     }
 
     /// Compares all nodes with the owner, or with this node if nobody serves.

@@ -80,6 +80,7 @@ impl<O: Occupant> World<O> {
             DriverAction::AskFrame(id, from) => {
                 self.ask(node, cell, Purpose::ReadNext(id, from), LogRequest::Read { from, bytes: 1 });
             }
+            DriverAction::AskRows => self.look_at_rows(node, cell),
             DriverAction::AskEnds => self.ask(node, cell, Purpose::Last, LogRequest::Last),
             DriverAction::Follow { after, waits } => {
                 let from = Position(after + 1);

@@ -412,7 +412,7 @@ impl<O: Occupant> World<O> {
         let Some(position) = self.process(node, cell).map(|process| process.position()) else { return };
         self.engine.write_row(node, cell, position);
         let (reported, alarm) = (self.engine.reported(cell).0, self.alarms[cell].then_some("written"));
-        self.call(node, cell, |core| core.rows_seen(reported, alarm, now));
+        self.call(node, cell, |core| core.rows_seen(reported, alarm, now.monotonic, now));
     }
 
     /// Nodes have equal tables at equal positions.

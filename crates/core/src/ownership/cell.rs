@@ -9,6 +9,7 @@ use super::{
     OwnershipInput, OwnershipOutput, Position, Progress, SeenKind, Start, Timing, TimingError,
 };
 use crate::time::Instant;
+use std::time::Duration;
 
 /// A directory claims its own cell at once after this many crashes in 60 s. After more, a standby
 /// does: what made it crash may be on its machine.
@@ -221,6 +222,10 @@ impl CellOwnership {
         if asks && self.watch.asks(now, &self.timing) {
             outputs.push(OwnershipOutput::AskLast);
         }
+        let suspicion = self.suspicion().filter(|_| matches!(self.state, State::Following));
+        if suspicion.is_some_and(|suspicion| self.watch.asks_rows(suspicion, now, &self.timing)) {
+            outputs.push(OwnershipOutput::AskRows);
+        }
     }
 
     /// Claims if the cell has no owner, or one that is silent for too long.
@@ -243,16 +248,18 @@ impl CellOwnership {
     }
 
     fn finds_no_owner(&self, now: Instant) -> bool {
-        match self.log.claim {
-            Some(claim) if !self.log.is_released && !self.is_own(claim) => {
-                let suspicion = self.timing.suspicion_for(claim.lease);
-                let suspicion = suspicion + self.timing.rank_step * self.node.rank();
-                self.watch.is_silent(suspicion, now, &self.timing)
-            }
-            // No lease can be valid. An answer is needed all the same: the log may have moved, or
-            // lost frames that another node has applied.
-            _ => self.watch.is_current(now, &self.timing),
+        match self.suspicion() {
+            Some(suspicion) => self.watch.is_silent(suspicion, now, &self.timing),
+            // No lease can be valid. An answer and the rows are needed all the same: the log may have
+            // moved, or lost frames that another node has applied, or somebody has written an alarm.
+            None => self.watch.has_rows() && self.watch.is_current(now, &self.timing),
         }
+    }
+
+    /// Returns the silence after which this node claims; `None` if no other node can have a lease.
+    fn suspicion(&self) -> Option<Duration> {
+        let claim = self.log.claim.filter(|claim| !self.log.is_released && !self.is_own(*claim))?;
+        Some(self.timing.suspicion_for(claim.lease) + self.timing.rank_step * self.node.rank())
     }
 
     /// Returns true if the last owner was an earlier process of this directory. It has ended,

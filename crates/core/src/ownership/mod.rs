@@ -244,6 +244,8 @@ pub enum OwnershipOutput {
     ReadNext(AppendId, Position),
     /// Ask the leader for the last position.
     AskLast,
+    /// Read the rows of all nodes now: a claim waits for nothing else.
+    AskRows,
     /// The Claim was lost: read on.
     Follow,
     /// The cell is owned in this epoch: make it ready, and then say [`OwnershipInput::Recovered`].

@@ -37,12 +37,12 @@ impl Machine {
         machine
     }
 
-    /// Hands in an input, and returns the outputs without questions for the last position.
+    /// Hands in an input, and returns the outputs without questions for the last position and the rows.
     fn tell(&mut self, input: Input) -> Vec<Output> {
         let mut outputs = Vec::new();
         self.cell.handle(input, Instant::from_millis(self.now), &mut outputs);
         self.outputs.extend(&outputs);
-        outputs.retain(|output| *output != Output::AskLast);
+        outputs.retain(|output| !matches!(output, Output::AskLast | Output::AskRows));
         outputs
     }
 
@@ -116,6 +116,24 @@ fn a_standby_does_not_claim_over_what_it_lacks() {
     let mut machine = Machine::standby();
     machine.tell(Input::Fitness(Fitness::Unfit));
     assert_eq!(machine.first_append_until(20_000, at(10)), None);
+}
+
+#[test]
+fn a_claim_waits_for_rows_that_are_younger_than_the_silence_and_asks_for_them() {
+    let answer = |rows_read| EngineAnswer { rows_read: Instant::from_millis(rows_read), ..at(10) };
+    // The first answer that shows the log unmoved comes at 1.25 s.
+    let mut machine = Machine::standby();
+    assert_eq!(machine.first_append_until(7250, answer(1200)), None);
+    assert!(!machine.outputs.contains(&Output::AskRows), "before only the rows are missing");
+    assert_eq!(machine.first_append_until(7750, answer(1249)), None);
+    assert_eq!(machine.first_append_until(8500, answer(1249)), None);
+    let asked = machine.outputs.iter().filter(|output| **output == Output::AskRows).count();
+    assert_eq!(asked, 1, "once in the time in which an answer comes");
+    assert_eq!(machine.first_append_until(20_000, answer(1250)), Some(8750));
+    // Who needs no silence needs the rows all the same: an alarm may be in them.
+    let mut machine = Machine::start(Start { position: Position(10), ..Start::default() });
+    assert_eq!(machine.first_append_until(20_000, answer(0)), None);
+    assert!(machine.tell(Input::Last(answer(1))).iter().any(is_claim));
 }
 
 #[test]

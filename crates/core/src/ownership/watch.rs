@@ -19,8 +19,10 @@ pub(super) struct LogWatch {
     asked: Option<Instant>,
     /// The time of the last answer.
     answered: Option<Instant>,
-    /// The time when the rows of all nodes were read.
+    /// The time when the rows of all nodes were asked for.
     rows_read: Instant,
+    /// The time of the last request to read the rows now.
+    rows_asked: Option<Instant>,
 }
 
 /// The times of the first and the last of several answers in a row.
@@ -37,7 +39,7 @@ pub struct EngineAnswer {
     pub last: Position,
     /// The highest position that a node has reported in its row.
     pub reported: Position,
-    /// The time when the rows were read; [`Instant::ZERO`] if never.
+    /// The time when the rows were asked for; [`Instant::ZERO`] if this process has read none.
     pub rows_read: Instant,
 }
 
@@ -50,6 +52,7 @@ impl LogWatch {
             asked: None,
             answered: None,
             rows_read: Instant::ZERO,
+            rows_asked: None,
         }
     }
 
@@ -108,14 +111,36 @@ impl LogWatch {
         self.unmoved.is_some_and(|unmoved| now.since(unmoved.last) <= timing.append_timeout)
     }
 
+    /// Returns true if this process has read the rows of all nodes. An alarm is in them.
+    pub(super) fn has_rows(&self) -> bool {
+        self.rows_read > Instant::ZERO
+    }
+
     /// Returns true if the log was silent for `suspicion`, though its engine works. The rows must be
-    /// younger than the last frame: they say if the engine has lost frames meanwhile.
+    /// younger than the first of the answers that showed the log unmoved: what the engine had lost by
+    /// then, others may have reported.
     pub(super) fn is_silent(&self, suspicion: Duration, now: Instant, timing: &Timing) -> bool {
+        self.is_quiet(suspicion, now, timing) && self.has_young_rows()
+    }
+
+    /// Returns true if the rows alone are too old for a claim after `suspicion`, and notes that they
+    /// are asked for.
+    pub(super) fn asks_rows(&mut self, suspicion: Duration, now: Instant, timing: &Timing) -> bool {
+        let is_asked = self.rows_asked.is_some_and(|asked| now.since(asked) <= timing.append_timeout);
+        let asks = self.is_quiet(suspicion, now, timing) && !self.has_young_rows() && !is_asked;
+        if asks {
+            self.rows_asked = Some(now);
+        }
+        asks
+    }
+
+    fn is_quiet(&self, suspicion: Duration, now: Instant, timing: &Timing) -> bool {
         let quiet = self.unmoved.is_some_and(|unmoved| unmoved.last.since(unmoved.since) >= timing.quiet);
-        quiet
-            && self.rows_read >= self.seen_at
-            && self.is_current(now, timing)
-            && now.since(self.seen_at) >= suspicion
+        quiet && self.is_current(now, timing) && now.since(self.seen_at) >= suspicion
+    }
+
+    fn has_young_rows(&self) -> bool {
+        self.unmoved.is_some_and(|unmoved| self.rows_read >= unmoved.since)
     }
 
     /// Returns true if frames are gone: the leader has reported less than was applied for longer
