@@ -1,7 +1,7 @@
 //! The values of a running broker, each with its source.
 
+use super::difference::shown;
 use super::keys;
-use super::reload::shown;
 use super::render::joined;
 use super::table::ReloadEffect;
 use super::value::BUILT_IN;

@@ -5,7 +5,7 @@
 //! converts a written value into a field.
 //!
 //! [`Config`] is plain data. [`Sources`] reads and checks the operator's input, and returns every
-//! problem at once. A `Config` made in code is not checked. `reload` compares two configurations:
+//! problem at once. A `Config` made in code is not checked. `difference` compares two configurations:
 //! each key says if a change needs a restart, and `listener_changes` decides about each listener.
 //! `in_force` lists the values of a running broker, and `shared` what the nodes of a cluster have to
 //! have in common.
@@ -16,6 +16,7 @@ mod bridge_address;
 mod choices;
 mod cluster_problems;
 mod count_in;
+mod difference;
 pub mod http_header;
 mod in_force;
 mod keys;
@@ -27,7 +28,6 @@ mod listener_contradictions;
 mod named_files;
 mod problem;
 mod redelivery_rule;
-mod reload;
 pub mod render;
 mod rule;
 mod secrets;
@@ -55,6 +55,9 @@ pub use choices::{
     ClusterAcks, DurabilityLevel, IsolationAction, JwtFrom, ListenerProtocol, LogFormat, OtlpSignal,
     PayloadViews, ProxyProtocol,
 };
+pub use difference::KeyChange;
+#[cfg(test)]
+pub(crate) use difference::{every_key_changed, every_listener_key_changed};
 pub use in_force::{KeyInForce, KeySources, help_of};
 pub use keys::{
     Acl, Admin, Auth, Bans, Cluster, Config, Expiry, KeepAlive, Limits, Log, Network, Otlp, Redelivery,
@@ -64,9 +67,6 @@ pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls};
 pub use listener_changes::{ListenerChange, ListenerChangeKind};
 pub(crate) use listener_changes::{is_live, predecessors};
 pub use problem::{ConfigRefusal, Problem, Setting};
-pub use reload::KeyChange;
-#[cfg(test)]
-pub(crate) use reload::{every_key_changed, every_listener_key_changed};
 pub use rule::is_log_level;
 pub use service_url::ServiceUrl;
 pub use shared::SharedSettings;

@@ -45,9 +45,7 @@ fn run(mut loaded: Loaded, settings: &Settings) -> Result<ExitCode, ExitCode> {
     let export = ExportPart::start(&loaded.config.otlp).map_err(|error| failed(&error.with_key()))?;
     #[cfg(not(feature = "otlp"))]
     otlp::check(&loaded.config.otlp).map_err(|error| failed(&error.with_key()))?;
-    for ignored in &loaded.ignored {
-        tracing::warn!(event = "config.variable_ignored", "{ignored}");
-    }
+    report_ignored(&loaded);
     raise_descriptor_limit();
     service::starts();
     let (configuration, storage) = (configuration_line(&loaded), storage_line(&loaded.config));
@@ -105,14 +103,19 @@ fn run(mut loaded: Loaded, settings: &Settings) -> Result<ExitCode, ExitCode> {
         owner.iter().for_each(OwnerPart::leave);
     });
     owner.iter().for_each(OwnerPart::left);
-    if let Some(file) = &addresses_file {
-        // The file may not exist, if it could not be written.
-        drop(std::fs::remove_file(file));
-    }
+    // The file may not exist, if it could not be written.
+    addresses_file.iter().for_each(|file| drop(std::fs::remove_file(file)));
     #[cfg(feature = "otlp")]
     drop(export);
     stderr::flush();
     Ok(code)
+}
+
+/// Warns of the variables of the environment that look like keys and are none.
+fn report_ignored(loaded: &Loaded) {
+    for ignored in &loaded.ignored {
+        tracing::warn!(event = "config.variable_ignored", "{ignored}");
+    }
 }
 
 /// Returns the reader of the configuration for reloads.

@@ -81,6 +81,15 @@ impl BridgeTask {
         }
     }
 
+    /// Returns the turn of the address after an attempt: a bridge without a balance goes back to its
+    /// first one after each connection.
+    fn next_turn(&self, turn: usize, was_established: bool) -> usize {
+        match (was_established, self.bridge.balance) {
+            (true, balance) if balance != Some(Balance::RoundRobin) => 0,
+            _ => turn + 1,
+        }
+    }
+
     async fn attempts(&self, ends: &mut watch::Receiver<Ending>) {
         let (first, most) = self.bridge.waits();
         let mut backoff = Backoff::new(first, most);
@@ -132,10 +141,8 @@ impl BridgeTask {
             let was_established = self.report.change(|facts| facts.established) > established;
             if was_established {
                 backoff.reset();
-                turn = if self.bridge.balance == Some(Balance::RoundRobin) { turn + 1 } else { 0 };
-            } else {
-                turn += 1;
             }
+            turn = self.next_turn(turn, was_established);
             if end.is_unneeded() {
                 self.report_unneeded(&end);
                 continue;

@@ -1,4 +1,5 @@
-//! The roles of a node for one cell, and the way from one to the next.
+//! The roles of a node for one cell, and the way from one to the next. `claim_if_due` decides when
+//! a standby claims; [`LogWatch`] says if the owner is silent.
 
 use super::recovery::RecoveryWatch;
 use super::tenure::{ReachChange, Tenure};

@@ -100,25 +100,16 @@ impl Timing {
     /// # Errors
     /// Names the first duration that is too short, the least that the others allow, and the reason.
     pub fn check(&self) -> Result<(), TimingError> {
-        let rules = self.rules();
-        match rules.into_iter().find(TimingError::is_broken) {
+        match self.repeating().into_iter().chain(self.relations()).find(TimingError::is_broken) {
             Some(broken) => Err(broken),
             None => Ok(()),
         }
     }
 
-    fn rules(&self) -> [TimingError; 14] {
-        use Bound::{Above, AtLeast};
-        let rule = |name, value, bound, least_name, least, reason| TimingError {
-            name,
-            value,
-            bound,
-            least_name,
-            least,
-            reason,
-        };
-        let positive = |name, value| rule(name, value, Above, "zero", Duration::ZERO, "it repeats");
-        let attempts = self.append_timeout + self.retry;
+    /// The durations after which something happens again.
+    fn repeating(&self) -> [TimingError; 6] {
+        let positive =
+            |name, value| TimingError::rule(name, value, Bound::Above, "zero", Duration::ZERO, "it repeats");
         [
             positive("beat", self.beat),
             positive("early_beat", self.early_beat),
@@ -126,6 +117,14 @@ impl Timing {
             positive("poll", self.poll),
             positive("append_timeout", self.append_timeout),
             positive("recovery", self.recovery),
+        ]
+    }
+
+    /// What safety and fail-over need between two durations.
+    fn relations(&self) -> [TimingError; 8] {
+        use Bound::{Above, AtLeast};
+        let (rule, attempts) = (TimingError::rule, self.append_timeout + self.retry);
+        [
             rule(
                 "suspect_after",
                 self.suspicion,
@@ -195,6 +194,17 @@ impl Timing {
 }
 
 impl TimingError {
+    fn rule(
+        name: &'static str,
+        value: Duration,
+        bound: Bound,
+        least_name: &'static str,
+        least: Duration,
+        reason: &'static str,
+    ) -> TimingError {
+        TimingError { name, value, bound, least_name, least, reason }
+    }
+
     fn is_broken(&self) -> bool {
         match self.bound {
             Bound::AtLeast => self.value < self.least,

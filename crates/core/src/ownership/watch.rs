@@ -1,5 +1,5 @@
-//! What a node knows of the log from its frames and from the engine's answers, and what follows: a
-//! silent owner, a log that is whole, or frames that are gone.
+//! What a node knows of the log from its frames and from the engine's answers: whether the owner is
+//! silent, the log is whole, or frames are gone. `cell` claims.
 
 use super::{Position, Timing};
 use crate::time::Instant;

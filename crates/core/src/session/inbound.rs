@@ -1,4 +1,6 @@
 //! Incoming QoS 1 and 2 messages, and the acknowledgements that their publisher gets.
+//! [`Receiver::report`] decides if PUBACK or PUBREC leaves now. `shard/delivery/published.rs` adds
+//! the gate of a commit, and in a cluster `shard/clients/flush.rs` waits for the lease.
 //!
 //! A QoS 2 identifier is remembered from its PUBLISH until its PUBREL, whatever the DUP flag says.
 //! Acknowledgements leave in the order of the PUBLISHes. Each waits until all its gates have

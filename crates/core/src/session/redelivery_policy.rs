@@ -1,4 +1,5 @@
-//! The redelivery settings of one message.
+//! The redelivery settings of one message, and when its packet is due again (`due`). `retry` of
+//! `outbound` has the backoff, its cap and the jitter.
 
 use crate::session::drops::{DropReason, DropReasons};
 use crate::session::outbound::retry::{AckPolicy, OnExhausted, RetryPolicy};

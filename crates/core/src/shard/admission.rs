@@ -3,9 +3,9 @@
 //! Every kind of change is checked here. The checks read values that all shards share: the memory
 //! budget, and the room in the store. A refusal names the resource that is short. The caller
 //! informs the client, and counts the refusal. Admitted work reads the same values, for
-//! its pace: `deliver` (a slow receiver gets no more QoS 0), `durability::gates` (one page is read
-//! at a time), `io` (batches are sealed at once), `core` (CONNACK does not wait for room),
-//! `access_change` (a session is recorded later).
+//! its pace: `delivery/deliver.rs` (a slow receiver gets no more QoS 0), `durability/gates.rs` (one
+//! page is read at a time), `turn/io.rs` (batches are sealed at once), `core.rs` (CONNACK does not
+//! wait for room), `rules/access_change.rs` (a session is recorded later).
 //!
 //! | change | short of memory | short of disk |
 //! |---|---|---|

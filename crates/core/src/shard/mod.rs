@@ -22,7 +22,7 @@
 //! | | `delivery/operator_publish`, |
 //! | | `subscriptions/subscribe`, `subscriptions/suback` |
 //! | a portion | `delivery/fan_out`, `delivery/published`, [`clients::deadlines`] |
-//! | one batch of a peer | `delivery/inbound` |
+//! | one batch of a peer | `delivery/peer_batches` |
 //! | the doors for operators | `view`, `control` |
 //! | what follows: `Shard` | `clients/follow_up`, `clients/session_deadlines`, `clients/leave`, `clients/wills`, |
 //! | | `turn/commits`, `rules/access_change`, `delivery/own_messages`, `features/hold` |

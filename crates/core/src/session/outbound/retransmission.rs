@@ -1,5 +1,5 @@
 //! Live retransmission on 3.x connections. One round resends the packets that are due, in order and
-//! in a bounded number.
+//! in a bounded number. When a packet is due, `redelivery_policy` decides.
 //!
 //! A packet is resent only if the peer's kernel has it and the application does not acknowledge it.
 //! A packet that the network still holds is not sent a second time, and no attempt is counted.

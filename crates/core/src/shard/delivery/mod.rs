@@ -4,10 +4,10 @@
 pub(crate) mod deliver;
 pub(crate) mod fan_out;
 pub(crate) mod fans;
-pub(crate) mod inbound;
 pub(crate) mod operator_publish;
 pub(crate) mod own_messages;
 pub(crate) mod own_publications;
+pub(crate) mod peer_batches;
 pub(crate) mod publish;
 pub(crate) mod published;
 pub(crate) mod receivers;
