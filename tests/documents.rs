@@ -211,7 +211,7 @@ fn the_unit_starts_a_node_again_that_lost_its_cell_and_none_that_was_refused() {
 /// refusal, but for retained messages that expire: `docs/dead-letters.md` says that each drop is
 /// logged. A new place must report what it counts, or that page must name it.
 const COUNTED: [(&str, usize); 6] = [
-    ("clients/wills.rs", 2),
+    ("clients/will_publication.rs", 2),
     ("core.rs", 2),
     // The caller gets the reason.
     ("delivery/operator_publish.rs", 1),

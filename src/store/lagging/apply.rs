@@ -1,4 +1,5 @@
-//! The applying thread: writes into the database what the log has and the database does not.
+//! The applying thread: writes into the database what the log has and the database does not. When,
+//! `unapplied` decides.
 
 use super::unapplied::{Hindrance, Portion, Unapplied};
 use crate::clock;

@@ -1,5 +1,6 @@
 //! The changes that only the log has, shared by three threads: the committing thread adds changes,
-//! the applying thread takes them, and the reading thread looks for messages.
+//! the applying thread takes them, and the reading thread looks for messages. `take` decides when
+//! they are applied: after a second, from a number of bytes on, on demand, and at a stop.
 //!
 //! There is a growing group, and a group under way to the database. The lock is held for one group
 //! of the log, one take, or one page.

@@ -1,4 +1,5 @@
-//! Decides which topics the sessions of a shard may write and read.
+//! The rules as a shard applies them: whose rules are asked for a topic, and what is checked again
+//! after a change. [`crate::access::permit`] has the rules of a user, and decides.
 //!
 //! A session is *guarded* if it has a subscription of which it may read only a part. Each delivery
 //! to a guarded session is checked. A session that may read all of its filters is never checked

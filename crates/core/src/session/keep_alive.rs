@@ -1,4 +1,5 @@
-//! Keep Alive: when a silent client is disconnected.
+//! Keep Alive: the time after which a silent client is disconnected. The verdict is
+//! `IdleConnection::check` in `shard/clients/deadlines.rs`, after the socket was read once more.
 //!
 //! Only inbound packets move the deadline, and only while the broker reads. Outbound traffic proves
 //! nothing about the peer. A pause that the broker made is not the client's silence. Costs one

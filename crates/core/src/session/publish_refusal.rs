@@ -10,7 +10,8 @@ use crate::session::violation::Violation;
 ///
 /// PUBACK and PUBREC of 3.x have no reason code. If the broker has no room for the message, it
 /// closes the connection, because the client would discard an acknowledged message. For other
-/// causes the message is acknowledged and dropped. Returns `None` then, and for a 5.0 connection.
+/// causes the message is acknowledged and dropped; the shard closes the connection itself if
+/// `acl.on_denied_publish` says so. Returns `None` then, and for a 5.0 connection.
 // 3.1.1 [MQTT-3.3.5-2]
 pub fn ends_connection(
     version: ProtocolVersion,

@@ -20,12 +20,13 @@
 //! | a packet | `clients/connect`, `clients/connect_checks`, `clients/establish`, |
 //! | | `clients/auth_exchange`, `delivery/publish`, `rules/mounted`, |
 //! | | `delivery/operator_publish`, |
-//! | | `subscriptions/subscribe`, `subscriptions/suback` |
+//! | | `subscriptions/subscribe`, `subscriptions/suback`, |
+//! | | `subscriptions/retained_delivery` |
 //! | a portion | `delivery/fan_out`, `delivery/published`, [`clients::deadlines`] |
 //! | one batch of a peer | `delivery/peer_batches` |
 //! | the doors for operators | `view`, `control` |
-//! | what follows: `Shard` | `clients/follow_up`, `clients/session_deadlines`, `clients/leave`, `clients/wills`, |
-//! | | `turn/commits`, `rules/access_change`, `delivery/own_messages`, `features/hold` |
+//! | what follows: `Shard` | `clients/follow_up`, `clients/session_deadlines`, `clients/leave`, |
+//! | | `clients/will_publication`, `turn/commits`, `rules/access_change`, `delivery/own_messages`, `features/hold` |
 //! | middle: `Routes` | `subscriptions/routes`, `delivery/receivers`, `share`, |
 //! | | `features/orphaned_queues/settling` |
 //! | lowest: `Core` | `core`, `clients/client`, `delivery/deliver`, `observe/notes` |

@@ -22,7 +22,7 @@ use crate::shard::clients::connect::ConnectRequest;
 use crate::shard::clients::connection::Leaves;
 use crate::shard::clients::rates;
 use crate::shard::clients::session_entry::SessionEntry;
-use crate::shard::clients::wills::DueWill;
+use crate::shard::clients::will_publication::DueWill;
 use crate::shard::core::Core;
 use crate::shard::features::redelivery_request::take_connect_requests;
 use crate::shard::rules::access_change::QueueCheck;

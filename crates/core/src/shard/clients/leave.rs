@@ -1,4 +1,6 @@
-//! Ends connections and sessions.
+//! Ends connections and sessions. `detach_session` carries out what an ending means for the will
+//! ([`crate::session::will`] decides) and for the expiry of the session, whose interval CONNECT
+//! ([`crate::session::connect`]) or DISCONNECT ([`crate::session::disconnect`]) has set.
 
 use crate::events::client_counts::SessionEnd;
 use crate::events::client_events::{ClientEvent, DisconnectCause, Occurrence, Revocation};
@@ -14,7 +16,7 @@ use crate::shard::clients::connection::Leaves;
 use crate::shard::clients::ended_session::EndedSession;
 use crate::shard::clients::rates;
 use crate::shard::clients::session_entry::SessionEntry;
-use crate::shard::clients::wills::DueWill;
+use crate::shard::clients::will_publication::DueWill;
 use crate::shard::observe::notes::request_of;
 use crate::slots::client_table::hash;
 use crate::slots::{ConnectionId, SessionId};

@@ -24,4 +24,4 @@ pub mod receive;
 pub(crate) mod session_deadlines;
 pub mod session_entry;
 pub(crate) mod sessions;
-pub(crate) mod wills;
+pub(crate) mod will_publication;
