@@ -11,6 +11,7 @@ use std::future::pending;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::thread::Builder;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
@@ -94,6 +95,22 @@ impl Signals {
                 _ = caught.interrupt.recv() => Err("SIGINT"),
             }
         })
+    }
+
+    /// Runs `part` on a thread of its own, and waits for it as [`Self::wait`] does: a disk that hangs
+    /// keeps the thread, and not the process. `None` if it has panicked, or the system refuses a thread.
+    ///
+    /// # Errors
+    /// The name of the signal. The thread goes on.
+    pub fn run<T: Send + 'static>(
+        &mut self,
+        part: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Option<T>, &'static str> {
+        let (done, outcome) = oneshot::channel();
+        let begun = Builder::new().name("homing-start".into()).spawn(move || drop(done.send(part())));
+        // Without a thread, nobody sends an outcome either.
+        drop(begun);
+        self.wait(outcome).map(Result::ok)
     }
 
     /// Waits as [`Self::wait`] does, and calls `hang_up` at each SIGHUP.

@@ -307,9 +307,7 @@ impl OwnerPart {
             let store = ReplicatedStore::new(database, mark, log, config.cluster.will_grace)?;
             Broker::start_as_owner(config, Box::new(store))
         };
-        let (done, started) = oneshot::channel();
-        std::thread::spawn(move || drop(done.send(start())));
-        match (signals.wait(started), &mut self.events) {
+        match (signals.run(start), &mut self.events) {
             (Ok(started), _) => Ok(started.unwrap_or(Err(StartError::Died))),
             (Err(name), Some(events)) => Err(leave(name, &self.node, &self.view, events, signals)),
             (Err(_), None) => Err(ExitCode::SUCCESS),

@@ -13,7 +13,7 @@ use super::stop;
 use homing::broker::observer::Observer;
 use homing::broker::reload::ConfigReader;
 use homing::broker::standby::StandbyConfig;
-use homing::broker::{Broker, OpenListener, Signals};
+use homing::broker::{Broker, OpenListener, Signals, StartError};
 use homing::clock;
 use homing::config::{Config, ConfigRefusal, KeySources, ListenerAddress, Loaded, Problem};
 use homing::file_thread;
@@ -21,6 +21,7 @@ use homing::log::{self, stderr};
 use homing::otlp;
 use homing::pulse::ThreadWork;
 use homing::service;
+use homing::store::Store;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -77,10 +78,11 @@ fn run(mut loaded: Loaded, settings: &Settings) -> Result<ExitCode, ExitCode> {
             (Some(owner), started)
         }
         None => {
-            let store = open_store(&loaded.config).map_err(|error| failed(&error))?;
+            let (config, store) = open_own_store(loaded.config, &mut signals)?;
             #[cfg(feature = "admin")]
-            admin.start(&loaded.config, StoreOpened::Yes).map_err(|error| failed(&error))?;
-            (None, Broker::start_with(loaded.config, store))
+            admin.start(&config, StoreOpened::Yes).map_err(|error| failed(&error))?;
+            let started = signals.run(|| Broker::start_with(config, store)).map_err(stopped_at_start)?;
+            (None, started.unwrap_or(Err(StartError::Died)))
         }
     };
     let broker = started.map_err(|error| failed(&error))?;
@@ -103,12 +105,39 @@ fn run(mut loaded: Loaded, settings: &Settings) -> Result<ExitCode, ExitCode> {
         owner.iter().for_each(OwnerPart::leave);
     });
     owner.iter().for_each(OwnerPart::left);
-    // The file may not exist, if it could not be written.
-    addresses_file.iter().for_each(|file| drop(std::fs::remove_file(file)));
+    addresses_file.iter().for_each(|file| forget_addresses(file));
     #[cfg(feature = "otlp")]
     drop(export);
     stderr::flush();
     Ok(code)
+}
+
+/// Removes the file of the addresses. It may not exist, if it could not be written.
+fn forget_addresses(file: &Path) {
+    drop(std::fs::remove_file(file));
+}
+
+/// Opens the store of a broker by itself.
+///
+/// # Errors
+/// The exit code, if it cannot be opened or a signal ends the broker meanwhile.
+fn open_own_store(
+    config: Config,
+    signals: &mut Signals,
+) -> Result<(Config, Option<Box<dyn Store>>), ExitCode> {
+    let opened = signals.run(move || open_store(&config).map(|store| (config, store)));
+    match opened.map_err(stopped_at_start)? {
+        Some(opened) => opened.map_err(|error| failed(&error)),
+        None => Err(failed(&StartError::Died)),
+    }
+}
+
+/// Reports that a signal ends the broker before it has recovered its store. What is under way is as
+/// safe as after a crash: nothing was acknowledged.
+fn stopped_at_start(signal: &'static str) -> ExitCode {
+    tracing::info!(event = "broker.stopped_at_start", signal, "stopping before the store is recovered");
+    stderr::flush();
+    ExitCode::SUCCESS
 }
 
 /// Warns of the variables of the environment that look like keys and are none.

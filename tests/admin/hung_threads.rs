@@ -3,7 +3,7 @@
 use crate::http::{LOCAL, request, serve_with};
 use crate::kit::Pki;
 use crate::support::passwords::password_file;
-use crate::support::process::Process;
+use crate::support::process::{Process, homing_serve};
 use crate::support::{now, until};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -93,12 +93,15 @@ fn serve(pki: &Pki) -> (Process, SocketAddr) {
 
 /// Returns the identifier of the thread of a name.
 pub fn thread_of(process: &Process, name: &str) -> libc::pid_t {
+    thread_named(process, name).unwrap_or_else(|| panic!("no thread {name}"))
+}
+
+fn thread_named(process: &Process, name: &str) -> Option<libc::pid_t> {
     let tasks = fs::read_dir(format!("/proc/{}/task", process.id())).expect("it runs");
     let named =
         |path: &std::path::Path| fs::read_to_string(path.join("comm")).is_ok_and(|is| is.trim() == name);
-    let found = tasks.filter_map(Result::ok).find(|task| named(&task.path()));
-    let found = found.unwrap_or_else(|| panic!("no thread {name}"));
-    found.file_name().to_str().and_then(|id| id.parse().ok()).expect("a number")
+    let found = tasks.filter_map(Result::ok).find(|task| named(&task.path()))?;
+    found.file_name().to_str()?.parse().ok()
 }
 
 /// Returns the status of /readyz, and the threads that its reasons name, in order.
@@ -168,6 +171,33 @@ fn a_broker_whose_stop_hangs_exits_without_the_thread() {
     stopped.ends();
     let (code, said) = process.end();
     assert_eq!(code, Some(1), "{said:#?}");
+}
+
+/// A FIFO without a writer, in place of a file of the store, is a disk that hangs.
+#[test]
+fn a_signal_ends_a_start_whose_disk_hangs() {
+    for file in ["log/00000000000000000001.log", "scram.secret"] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let serve = || {
+            let mut command = homing_serve();
+            command.arg("--data-dir").arg(directory.path());
+            command
+        };
+        let (mut process, _) = Process::serve(&mut serve());
+        process.signal(Signal::TERM);
+        assert_eq!(process.end().0, Some(0), "it makes a store");
+        let file = directory.path().join(file);
+        fs::remove_file(&file).expect("a file of the store");
+        assert!(Command::new("mkfifo").arg(&file).status().expect("it runs").success());
+
+        let mut process = Process::spawn(&mut serve());
+        until("it reads the store", || thread_named(&process, "homing-start").map(drop));
+        process.signal(Signal::TERM);
+        let (code, said) = process.end();
+        assert_eq!(code, Some(0), "{file:?}: {said:#?}");
+        let is_said = said.iter().any(|line| line.contains("event=broker.stopped_at_start signal=SIGTERM"));
+        assert!(is_said, "{file:?}: {said:#?}");
+    }
 }
 
 /// Two brokers, each with a half of its threads stopped at once, because each wait takes seconds.
