@@ -1,7 +1,8 @@
 //! The store on a disk: a log of frames in front, and the database behind it.
 //!
 //! A commit writes one frame and forces it to the disk; nothing else stands between a batch and its
-//! acknowledgements. The database follows ([`super::lagging`]).
+//! acknowledgements. The database follows ([`super::lagging`]). A disk without room gets some by
+//! files of the log that are no longer needed, and by reserves (`append_or_make_room`).
 //!
 //! A start reads the frames behind the database and applies them ([`super::log::recovery`]).
 

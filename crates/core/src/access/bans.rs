@@ -1,4 +1,6 @@
-//! Bans: clients that may not enter, by client identifier, user, address and certificate.
+//! Bans: clients that may not enter, by client identifier, user, address and certificate. Operators
+//! ban, and the rule for clients that flap. Failed logins block an address elsewhere
+//! (`src/auth/guessing.rs`).
 //!
 //! A ban may have an end, in milliseconds since 1970. A ban whose end has passed is as if it were
 //! not there. Each search costs a constant number of look-ups. Globs are matched one after the

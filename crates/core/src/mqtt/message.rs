@@ -231,6 +231,17 @@ impl Message {
     }
 }
 
+/// Returns the remaining seconds of a Message Expiry Interval, or `None` without one. The value is
+/// rounded up, so that a fresh message carries its original interval. Only a message that is
+/// already in flight is sent with 0.
+// 5.0 [MQTT-3.3.2-6]
+pub(crate) fn remaining_expiry(expires: Instant, now: Instant) -> Option<u32> {
+    if expires.is_never() {
+        return None;
+    }
+    Some(u32::try_from(expires.since(now).as_millis().div_ceil(1000)).unwrap_or(u32::MAX))
+}
+
 impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Message({:?}, {} B)", self.topic(), self.payload().len())

@@ -1,7 +1,7 @@
 //! A PUBLISH as bytes that several receivers share.
 
 use crate::mqtt::codec::{LARGEST_PACKET, PublishHead};
-use crate::mqtt::message::{LARGE_PAYLOAD, Parts};
+use crate::mqtt::message::{LARGE_PAYLOAD, Parts, remaining_expiry};
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
 use crate::time::Instant;
 use bytes::Bytes;
@@ -117,17 +117,6 @@ pub(super) fn head(now: Instant, parts: Parts<'_>, packet_id: Option<PacketId>) 
         subscription_ids: &[],
         forwarded: parts.forwarded,
     }
-}
-
-/// Returns the remaining seconds of a Message Expiry Interval, or `None` without one. The value is
-/// rounded up, so that a fresh message carries its original interval. Only a message that is
-/// already in flight is sent with 0.
-// 5.0 [MQTT-3.3.2-6]
-pub(super) fn remaining_expiry(expires: Instant, now: Instant) -> Option<u32> {
-    if expires.is_never() {
-        return None;
-    }
-    Some(u32::try_from(expires.since(now).as_millis().div_ceil(1000)).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]

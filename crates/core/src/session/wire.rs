@@ -1,11 +1,11 @@
 //! The writing half of one connection: its outbox, and the limits of the client at its other end.
 
 use crate::mqtt::codec::{self, AckKind, LARGEST_PACKET, PublishHead};
-use crate::mqtt::message::{Message, Parts};
+use crate::mqtt::message::{Message, Parts, remaining_expiry};
 use crate::mqtt::packet::{Packet, PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::persistence::rows::Entry;
 use crate::session::drops::DropReason;
-use crate::session::frame::{Frame, FrameKind, head, remaining_expiry};
+use crate::session::frame::{Frame, FrameKind, head};
 use crate::session::mount_point::MountPoint;
 use crate::session::outbox::Outbox;
 use crate::session::topic_alias::{Naming, OutgoingAliases};

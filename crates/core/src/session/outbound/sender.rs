@@ -1,4 +1,5 @@
 //! The sending half of a session: from its queue into its in-flight window and to the connection.
+//! [`Sender::has_quota`] bounds how many messages are in flight.
 
 use crate::mqtt::charge::{Recount, Recounted};
 use crate::mqtt::codec::{AckKind, PacketType};

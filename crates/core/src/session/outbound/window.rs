@@ -1,4 +1,5 @@
 //! The in-flight window: QoS 1 and 2 deliveries with a Packet Identifier that are not finished.
+//! `Sender::has_quota` decides if one more may enter.
 //!
 //! The window has two rows, because the standard orders two things. PUBLISHes are in the order of
 //! their first transmission, PUBRELs in the order of their PUBRECs (3.1.1 [MQTT-4.6.0-1],
