@@ -232,7 +232,13 @@ impl Rows {
         let asked = clock::now();
         let rows = engine.rows();
         view.seen().bounds = Some(bounds);
-        let Ok(rows) = rows else { return };
+        let rows = match rows {
+            Ok(rows) => rows,
+            Err(error) => {
+                tracing::debug!(event = "cluster.no_rows", %error, "the rows of the nodes cannot be read");
+                return;
+            }
+        };
         let drain = drain_key(&view.node);
         let is_asked = rows.iter().any(|(key, _)| *key == drain);
         let lacks = lacking(first, &rows);
