@@ -13,6 +13,7 @@ use homing::cluster::messages::NodeEvent;
 use homing::cluster::node::Node;
 use homing::config::{Admin, Cluster, Config, ConfigRefusal, KeySources, Loaded, Sources};
 use homing::finding::Finding;
+use homing::ownership::Role;
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
@@ -76,7 +77,7 @@ impl Plant {
         let directory = tempfile::tempdir().expect("a directory");
         let path = |name: &str| directory.path().join(name);
         let cluster = MemoryCluster::new();
-        // Only `a` ever claims: the other one waits for a day.
+        // Only `a` ever claims: the other one waits for a day, once the cell has an owner.
         let of_a = settings("a", Duration::from_secs(3));
         commands::init(&cluster.node(0), &of_a, InitialSessions::None(None)).expect("a new cluster");
         let join = |settings: &Cluster| {
@@ -92,6 +93,7 @@ impl Plant {
             })
         };
         let a = join(&of_a);
+        until("a has claimed the cell", || (a.view.facts().role == Role::Recovering).then_some(()));
         let b = join(&settings("b", Duration::from_secs(86_400)));
         a.view.note_pages(PAGES_OF_A.to_owned());
         a.view.note_config(&Config::default());
