@@ -97,8 +97,9 @@ impl Signals {
         })
     }
 
-    /// Runs `part` on a thread of its own, and waits for it as [`Self::wait`] does: a disk that hangs
-    /// keeps the thread, and not the process. `None` if it has panicked, or the system refuses a thread.
+    /// Runs a part of the start on a thread of its own, and waits for it as [`Self::wait`] does: a
+    /// disk that hangs keeps the thread, and not the process. Returns `None` if the part has
+    /// panicked, or the system refuses a thread.
     ///
     /// # Errors
     /// The name of the signal. The thread goes on.

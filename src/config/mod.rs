@@ -5,8 +5,9 @@
 //! converts a written value into a field.
 //!
 //! [`Config`] is plain data. [`Sources`] reads and checks the operator's input, and returns every
-//! problem at once. A `Config` made in code is not checked. `difference` compares two configurations:
-//! each key says if a change needs a restart, and `listener_changes` decides about each listener.
+//! problem at once. A `Config` made in code is not checked. `difference` compares two
+//! configurations: each key says if a change needs a restart, and `listener_changes` decides about
+//! each listener.
 //! `in_force` lists the values of a running broker, and `shared` what the nodes of a cluster have to
 //! have in common.
 

@@ -1,5 +1,5 @@
-//! The log of the process: its lines, their format, their level, and the thread that writes them. The
-//! log of frames is [`crate::store::log`].
+//! The log of the process: its lines, their format, their level, and the thread that writes them.
+//! The log of frames is [`crate::store::log`].
 //!
 //! Each line has an event code, such as `client.disconnected`, in the field `event`. The codes are
 //! stable, and `docs/log-events.md` lists them. `tests/layers.rs` compares this list with the

@@ -105,16 +105,18 @@ fn run(mut loaded: Loaded, settings: &Settings) -> Result<ExitCode, ExitCode> {
         owner.iter().for_each(OwnerPart::leave);
     });
     owner.iter().for_each(OwnerPart::left);
-    addresses_file.iter().for_each(|file| forget_addresses(file));
+    forget_addresses(addresses_file.as_deref());
     #[cfg(feature = "otlp")]
     drop(export);
     stderr::flush();
     Ok(code)
 }
 
-/// Removes the file of the addresses. It may not exist, if it could not be written.
-fn forget_addresses(file: &Path) {
-    drop(std::fs::remove_file(file));
+/// Removes the file of the addresses, if there is one. It may not exist, if it could not be written.
+fn forget_addresses(file: Option<&Path>) {
+    if let Some(file) = file {
+        drop(std::fs::remove_file(file));
+    }
 }
 
 /// Opens the store of a broker by itself.

@@ -201,8 +201,8 @@ fn a_recovery_that_hangs_moves_the_cell() {
 #[test]
 fn lost_frames_stop_the_cell() {
     each_calm(|mut world, owner| {
-        // One standby has all that is left, and could take the loss for the end. The rows of the others
-        // say more, but it has read them just before it was cut off.
+        // One standby has all that is left, and could take the loss for the end. The rows of the
+        // others say more, but it has read them just before it was cut off.
         let standby = (owner + 1) % NODES;
         world.look_at_rows(standby, 0);
         let cut = world.rng.between(5000, 10_000);

@@ -84,10 +84,8 @@ impl BridgeTask {
     /// Returns the turn of the address after an attempt: a bridge without a balance goes back to its
     /// first one after each connection.
     fn next_turn(&self, turn: usize, was_established: bool) -> usize {
-        match (was_established, self.bridge.balance) {
-            (true, balance) if balance != Some(Balance::RoundRobin) => 0,
-            _ => turn + 1,
-        }
+        let goes_back = was_established && self.bridge.balance != Some(Balance::RoundRobin);
+        if goes_back { 0 } else { turn + 1 }
     }
 
     async fn attempts(&self, ends: &mut watch::Receiver<Ending>) {

@@ -8,9 +8,9 @@
 //! In Rust, a key that takes a word holds the zero of its type for that word: `runtime.threads` is
 //! 0 for "auto".
 //!
-//! A key is added in the file of its section, with `reload:` if it changes without a restart. A rule
-//! between two keys stands in `contradictions` in `sources.rs`. A section is added as a file of its own, and in both
-//! lists below.
+//! A key is added in the file of its section, with `reload:` if it changes without a restart. A
+//! rule between two keys is checked in `contradictions` in `sources.rs`. A section is added as a file
+//! of its own, and in both lists below.
 
 mod acl;
 mod admin;

@@ -251,8 +251,8 @@ impl CellOwnership {
     fn finds_no_owner(&self, now: Instant) -> bool {
         match self.suspicion() {
             Some(suspicion) => self.watch.is_silent(suspicion, now, &self.timing),
-            // No lease can be valid. An answer and the rows are needed all the same: the log may have
-            // moved, or lost frames that another node has applied, or somebody has written an alarm.
+            // No lease can be valid. An answer and the rows are needed all the same: the log may
+            // have moved, or lost frames that another node has applied, or there is an alarm.
             None => self.watch.has_rows() && self.watch.is_current(now, &self.timing),
         }
     }

@@ -37,7 +37,8 @@ impl Machine {
         machine
     }
 
-    /// Hands in an input, and returns the outputs without questions for the last position and the rows.
+    /// Hands in an input, and returns the outputs without questions for the last position and the
+    /// rows.
     fn tell(&mut self, input: Input) -> Vec<Output> {
         let mut outputs = Vec::new();
         self.cell.handle(input, Instant::from_millis(self.now), &mut outputs);

@@ -108,8 +108,14 @@ impl Timing {
 
     /// The durations after which something happens again.
     fn repeating(&self) -> [TimingError; 6] {
-        let positive =
-            |name, value| TimingError::rule(name, value, Bound::Above, "zero", Duration::ZERO, "it repeats");
+        let positive = |name, value| TimingError {
+            name,
+            value,
+            bound: Bound::Above,
+            least_name: "zero",
+            least: Duration::ZERO,
+            reason: "it repeats",
+        };
         [
             positive("beat", self.beat),
             positive("early_beat", self.early_beat),
@@ -123,7 +129,15 @@ impl Timing {
     /// What safety and fail-over need between two durations.
     fn relations(&self) -> [TimingError; 8] {
         use Bound::{Above, AtLeast};
-        let (rule, attempts) = (TimingError::rule, self.append_timeout + self.retry);
+        let rule = |name, value, bound, least_name, least, reason| TimingError {
+            name,
+            value,
+            bound,
+            least_name,
+            least,
+            reason,
+        };
+        let attempts = self.append_timeout + self.retry;
         [
             rule(
                 "suspect_after",
@@ -194,17 +208,6 @@ impl Timing {
 }
 
 impl TimingError {
-    fn rule(
-        name: &'static str,
-        value: Duration,
-        bound: Bound,
-        least_name: &'static str,
-        least: Duration,
-        reason: &'static str,
-    ) -> TimingError {
-        TimingError { name, value, bound, least_name, least, reason }
-    }
-
     fn is_broken(&self) -> bool {
         match self.bound {
             Bound::AtLeast => self.value < self.least,

@@ -117,14 +117,14 @@ impl LogWatch {
     }
 
     /// Returns true if the log was silent for `suspicion`, though its engine works. The rows must be
-    /// younger than the first of the answers that showed the log unmoved: what the engine had lost by
-    /// then, others may have reported.
+    /// younger than the first of the answers that showed the log unmoved. If the engine had lost
+    /// frames by then, others may have reported them.
     pub(super) fn is_silent(&self, suspicion: Duration, now: Instant, timing: &Timing) -> bool {
         self.is_quiet(suspicion, now, timing) && self.has_young_rows()
     }
 
-    /// Returns true if the rows alone are too old for a claim after `suspicion`, and notes that they
-    /// are asked for.
+    /// Returns true if a claim after `suspicion` waits for younger rows alone, and they are not asked
+    /// for yet. Notes that they are.
     pub(super) fn asks_rows(&mut self, suspicion: Duration, now: Instant, timing: &Timing) -> bool {
         let is_asked = self.rows_asked.is_some_and(|asked| now.since(asked) <= timing.append_timeout);
         let asks = self.is_quiet(suspicion, now, timing) && !self.has_young_rows() && !is_asked;

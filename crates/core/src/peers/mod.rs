@@ -12,8 +12,8 @@
 //! | `barrier` | points in the order between shards, for SUBACK |
 //! | `answer` | the SUBACK or UNSUBACK that waits for a barrier |
 //!
-//! The shard takes a peer batch apart (`shard/delivery/peer_batches.rs`), and commits a publication of
-//! several shards (`durability/transaction.rs`).
+//! The shard takes a peer batch apart (`shard/delivery/peer_batches.rs`), and commits a publication
+//! of several shards (`durability/transaction.rs`).
 
 pub(crate) mod answer;
 pub(crate) mod barrier;

@@ -18,7 +18,7 @@
 //! | `publish_refusal` | the answer to a PUBLISH that is not routed |
 //! | [`outbound`] | outgoing: queue, in-flight window, retransmission |
 //! | `policy` | the operator's settings that hold for every session |
-//! | `redelivery_policy` | the settings that hold for one message, and when its packet is due again |
+//! | `redelivery_policy` | the settings of one message, and when its packet is due again |
 //! | `redelivery_rule`, `redelivery_rules` | the operator's rules by client, user and topic |
 //! | `session_redelivery` | the settings of one session, and of its messages by topic |
 //! | `redelivery_request` | a client's request for its own retry interval or ack timeout |

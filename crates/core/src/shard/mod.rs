@@ -26,7 +26,8 @@
 //! | one batch of a peer | `delivery/peer_batches` |
 //! | the doors for operators | `view`, `control` |
 //! | what follows: `Shard` | `clients/follow_up`, `clients/session_deadlines`, `clients/leave`, |
-//! | | `clients/will_publication`, `turn/commits`, `rules/access_change`, `delivery/own_messages`, `features/hold` |
+//! | | `clients/will_publication`, `turn/commits`, `rules/access_change`, |
+//! | | `delivery/own_messages`, `features/hold` |
 //! | middle: `Routes` | `subscriptions/routes`, `delivery/receivers`, `share`, |
 //! | | `features/orphaned_queues/settling` |
 //! | lowest: `Core` | `core`, `clients/client`, `delivery/deliver`, `observe/notes` |

@@ -1,9 +1,8 @@
 //! Handles expired deadlines of sessions: a delayed will, held messages, and the end of a session
 //! whose expiry interval is over. Those of connections are in `deadlines`.
 //!
-//! The session has the true times, which `leave` sets at the end of its connection, from the interval
-//! of CONNECT or DISCONNECT, and `recovery`
-//! after a restart.
+//! The session has the true times, which `leave` sets at the end of its connection, from the
+//! interval of CONNECT or DISCONNECT, and `recovery` after a restart.
 
 use crate::events::client_counts::SessionEnd;
 use crate::shard::Shard;

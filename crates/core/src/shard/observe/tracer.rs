@@ -1,5 +1,5 @@
-//! Records drops, and the steps of traces, where they happen. A drop that is to become a dead letter
-//! becomes one here ([`crate::letters::dead_letters`] decides).
+//! Records drops, and the steps of traces, where they happen. It makes dead letters of drops, as
+//! [`crate::letters::dead_letters`] decides.
 //!
 //! While nothing is traced, a caller tests [`Tracer::is_on`], the message's number, the phase of
 //! the connection or the mark of the delivery, and nothing here is called. Only a PUBLISH that is

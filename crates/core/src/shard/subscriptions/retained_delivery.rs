@@ -2,10 +2,10 @@
 //!
 //! This is done in portions ([`AT_ONCE`]). If one turn is not enough, later turns continue, and the
 //! connection is paused meanwhile. Which filters get any is decided before, by Retain Handling
-//! (`sends_retained` in [`crate::session::subscriptions`]). A message that is retained after the subscription
-//! was inserted arrives live, so the search leaves it out
-//! ([`crate::routing::retained_order`]). The limits of the session hold for such a live
-//! message, and the search does not bring back a dropped one.
+//! (`sends_retained` in [`crate::session::subscriptions`]). A message that is retained after the
+//! subscription was inserted arrives live, so the search leaves it out
+//! ([`crate::routing::retained_order`]). The limits of the session hold for such a live message,
+//! and the search does not bring back a dropped one.
 //!
 //! In the client's stream SUBACK is first. Live messages that were queued before a portion are
 //! ahead of its retained messages, later ones are behind them. To a stored session SUBACK promises

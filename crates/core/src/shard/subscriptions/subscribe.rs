@@ -2,10 +2,10 @@
 //!
 //! The subscription tree of this shard changes at once. If there are other shards, they are
 //! informed, and a barrier follows. SUBACK waits until every shard has passed the barrier. Then the
-//! retained messages are read ([`crate::shard::subscriptions::retained_delivery`]). So the subscriber gets
-//! every message: a message that is published after SUBACK arrives live, and a message that was
-//! retained before is found. Whether a filter gets any, Retain Handling decides
-//! (`sends_retained` in [`crate::session::subscriptions`]).
+//! retained messages are read ([`super::retained_delivery`]). So the subscriber gets every message:
+//! a message that is published after SUBACK arrives live, and a message that was retained before is
+//! found. Retain Handling decides whether a filter gets any (`sends_retained` in
+//! [`crate::session::subscriptions`]).
 //!
 //! A packet may have more filters than one turn can handle. Then the connection is paused, and the
 //! rest becomes a [`SubscribeRequest`] for later turns. The barrier follows the last filter.
