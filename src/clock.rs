@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// system call from Linux 5.3 on.
 pub fn now() -> Instant {
     static START: OnceLock<Duration> = OnceLock::new();
-    let since_boot = since_boot();
+    let since_boot = read(ClockId::Boottime);
     let since_start = since_boot.saturating_sub(*START.get_or_init(|| since_boot));
     Instant::from_millis(millis(since_start))
 }
@@ -27,12 +27,6 @@ pub fn nanos() -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the time since the machine was booted, suspends included. As cheap as `CLOCK_MONOTONIC`:
-/// no system call from Linux 5.3 on.
-fn since_boot() -> Duration {
-    read(ClockId::Boottime)
-}
-
 fn read(clock: ClockId) -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
@@ -44,7 +38,7 @@ fn read(clock: ClockId) -> Duration {
 pub fn suspended() -> Duration {
     // With the readings in this order, a delay between them makes the result smaller. A suspend
     // that did not happen is therefore never reported.
-    let since_boot = since_boot();
+    let since_boot = read(ClockId::Boottime);
     since_boot.saturating_sub(read(ClockId::Monotonic))
 }
 
@@ -65,7 +59,7 @@ pub fn process_cpu() -> Duration {
 pub fn boot() -> Option<(u64, u64)> {
     static ID: OnceLock<Option<u64>> = OnceLock::new();
     let id = (*ID.get_or_init(boot_id))?;
-    Some((id, millis(since_boot())))
+    Some((id, millis(read(ClockId::Boottime))))
 }
 
 /// Returns the first 63 bits of the boot identifier, nearly all of which are random.
@@ -92,7 +86,7 @@ mod tests {
     fn time_that_passed_counts_a_suspend_and_goes_on_through_the_processes_of_one_boot() {
         let (id, millis) = boot().expect("Linux says which boot this is");
         assert!(id < 1 << 63);
-        let (since_boot, running) = (since_boot(), read(ClockId::Monotonic));
+        let (since_boot, running) = (read(ClockId::Boottime), read(ClockId::Monotonic));
         assert!(since_boot.as_millis() as u64 >= millis);
         assert!(since_boot >= suspended() && running + suspended() <= since_boot + Duration::from_secs(60));
         let before = now();

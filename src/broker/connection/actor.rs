@@ -342,11 +342,8 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
 }
 
 impl<D: ConnectionDriver> Polled for ConnectionActor<D> {
-    fn begin_turn(&mut self) {
+    fn begin_turn(&mut self) -> bool {
         self.driver.begin_turn();
-    }
-
-    fn has_mail(&mut self) -> bool {
         self.endpoint.as_ref().is_none_or(|endpoint| endpoint.take_noticed())
     }
 

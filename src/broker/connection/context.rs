@@ -14,11 +14,9 @@ use std::task::{Context, Poll};
 
 /// An actor whose task polls it besides its mailbox.
 pub(super) trait Polled: Actor<Context = ConnectionContext<Self>> {
-    /// Called first in each poll.
-    fn begin_turn(&mut self);
-
-    /// Returns true if the mailbox may hold messages. The task then polls the mailbox.
-    fn has_mail(&mut self) -> bool;
+    /// Called first in each poll. Returns true if the mailbox may hold messages. The task then polls
+    /// the mailbox.
+    fn begin_turn(&mut self) -> bool;
 
     /// Does the work of this poll, after the mailbox.
     fn drive(&mut self, cx: &mut Context<'_>);
@@ -114,8 +112,7 @@ impl<A: Polled> Future for Task<A> {
     /// socket.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Task { actor, context, mailbox } = self.get_mut();
-        actor.begin_turn();
-        if actor.has_mail() {
+        if actor.begin_turn() {
             mailbox.poll(actor, context, cx);
         }
         actor.drive(cx);

@@ -80,16 +80,10 @@ impl Budget {
         u64::try_from(self.in_use.load(Ordering::Relaxed) + unreported()).unwrap_or(0)
     }
 
-    /// True if the total is over the limit.
+    /// True if the total would be over the limit with `bytes` more; with 0, if it is.
     ///
     /// The unreported counter of this thread is included, so that the limit holds within a turn.
     /// Costs two plain loads and an addition.
-    pub fn is_exceeded(&self) -> bool {
-        self.is_exceeded_with(0)
-    }
-
-    /// True if the total would be over the limit with `bytes` more. Costs as much as
-    /// [`Budget::is_exceeded`].
     pub fn is_exceeded_with(&self, bytes: usize) -> bool {
         self.in_use.load(Ordering::Relaxed) + unreported() + bytes as i64 > self.most.load(Ordering::Relaxed)
     }
@@ -235,11 +229,11 @@ mod tests {
         take_delta();
         let budget = Budget::new(100);
         let first = Charge::new(60);
-        assert_eq!((budget.report(), budget.is_exceeded()), (60, false));
+        assert_eq!((budget.report(), budget.is_exceeded_with(0)), (60, false));
         let second = Charge::new(60);
-        assert_eq!((budget.in_use(), budget.is_exceeded()), (120, true));
+        assert_eq!((budget.in_use(), budget.is_exceeded_with(0)), (120, true));
         drop(first);
-        assert!(!budget.is_exceeded());
+        assert!(!budget.is_exceeded_with(0));
         drop(second);
         assert_eq!(budget.report(), 0);
     }
@@ -251,7 +245,7 @@ mod tests {
         let first = Charge::new(75);
         assert!(!budget.is_nearly_exceeded());
         let second = Charge::new(1);
-        assert!(budget.is_nearly_exceeded() && !budget.is_exceeded());
+        assert!(budget.is_nearly_exceeded() && !budget.is_exceeded_with(0));
         drop((first, second));
         assert_eq!(budget.report(), 0);
     }

@@ -195,16 +195,11 @@ impl Message {
 
     /// Returns the application payload, from either place.
     pub fn payload(&self) -> &[u8] {
-        match &self.header().large {
+        let Header { topic_len, forwarded_len, large, .. } = self.header();
+        match large {
             Some(bytes) => bytes,
-            None => &self.0.slice[self.payload_at()..],
+            None => &self.0.slice[usize::from(*topic_len) + *forwarded_len as usize..],
         }
-    }
-
-    /// Returns the offset of the payload, if it is in the same allocation.
-    fn payload_at(&self) -> usize {
-        let Header { topic_len, forwarded_len, .. } = self.header();
-        usize::from(*topic_len) + *forwarded_len as usize
     }
 
     /// Returns the payload for a write without a copy; `None` below [`LARGE_PAYLOAD`].

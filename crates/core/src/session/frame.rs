@@ -26,18 +26,6 @@ pub enum FrameKind {
 impl FrameKind {
     /// Number of kinds.
     pub const COUNT: usize = FrameKind::V5ExactlyOnce as usize + 1;
-
-    /// Returns the kind of a receiver with this version and QoS.
-    pub fn of(version: ProtocolVersion, qos: QoS) -> FrameKind {
-        match (version.is_v5(), qos) {
-            (false, QoS::AtMostOnce) => FrameKind::V3AtMostOnce,
-            (false, QoS::AtLeastOnce) => FrameKind::V3AtLeastOnce,
-            (false, QoS::ExactlyOnce) => FrameKind::V3ExactlyOnce,
-            (true, QoS::AtMostOnce) => FrameKind::V5AtMostOnce,
-            (true, QoS::AtLeastOnce) => FrameKind::V5AtLeastOnce,
-            (true, QoS::ExactlyOnce) => FrameKind::V5ExactlyOnce,
-        }
-    }
 }
 
 /// A PUBLISH that is laid out once for all receivers of the same bytes: same version, QoS and

@@ -250,7 +250,17 @@ impl Wire {
     /// topics.
     #[inline]
     pub fn frame_kind(&self, qos: QoS) -> Option<FrameKind> {
-        self.rare.is_none().then(|| FrameKind::of(self.version, qos))
+        if self.rare.is_some() {
+            return None;
+        }
+        Some(match (self.version.is_v5(), qos) {
+            (false, QoS::AtMostOnce) => FrameKind::V3AtMostOnce,
+            (false, QoS::AtLeastOnce) => FrameKind::V3AtLeastOnce,
+            (false, QoS::ExactlyOnce) => FrameKind::V3ExactlyOnce,
+            (true, QoS::AtMostOnce) => FrameKind::V5AtMostOnce,
+            (true, QoS::AtLeastOnce) => FrameKind::V5AtLeastOnce,
+            (true, QoS::ExactlyOnce) => FrameKind::V5ExactlyOnce,
+        })
     }
 
     /// True if a trace follows the client.

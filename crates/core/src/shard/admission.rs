@@ -237,7 +237,7 @@ impl Change {
         durability: &Durability,
         peers: &Peers,
     ) -> Result<(), Want> {
-        if shared.budget.is_exceeded() && self.needs_memory() {
+        if shared.budget.is_exceeded_with(0) && self.needs_memory() {
             return Err(Want::Memory);
         }
         // The store nearly always has plenty of room. A broker without a store ends here too.

@@ -128,7 +128,7 @@ impl SharedState {
     /// PUBLISH. Nearly always false.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
-        self.budget.is_exceeded() || self.store_is_short()
+        self.budget.is_exceeded_with(0) || self.store_is_short()
     }
 
     /// Returns true if the store has no room, or soon will have none.

@@ -13,18 +13,16 @@ use crate::login::authentication::{AuthDecision, Authentication};
 use crate::login::listener_terms::ListenerTerms;
 use crate::login::pending_exchange::{ExchangeEnd, PendingExchange};
 use crate::mqtt::owner::Owner;
-use crate::mqtt::packet::{Connect, ProtocolVersion, QoS};
+use crate::mqtt::packet::{Connect, ProtocolVersion};
 use crate::mqtt::publisher_name::PublisherName;
 use crate::session::authentication::EnhancedMethod;
 use crate::session::authentication::Reach;
-use crate::session::counters::Counters;
 use crate::session::keep_alive::KeepAlive;
-use crate::session::outbound::outgoing::{OutgoingMessage, SendBuffers, SentDelivery};
 use crate::session::outbound::sender::Sender;
 use crate::session::outbox::Pool;
 use crate::session::topic_alias::IncomingAliases;
 use crate::session::trace_steps::NotedPackets;
-use crate::session::wire::{Unsendable, Wire};
+use crate::session::wire::Wire;
 use crate::shard::clients::bans::BanSearch;
 use crate::shard::clients::metered_traffic::MeteredTraffic;
 use crate::shard::clients::partial::{Partial, next_byte};
@@ -84,17 +82,6 @@ pub struct Connection {
     pub write_idle: Registered,
     /// The registered deadline of kind `Retransmit`.
     pub retransmit: Registered,
-}
-
-/// The parts of the shard that a new message in an outbox changes, besides its receiver.
-#[derive(Debug)]
-pub(crate) struct SendParts<'s> {
-    pub pool: &'s mut Pool,
-    pub buffers: &'s mut SendBuffers,
-    pub counters: &'s mut Counters,
-    pub effects: &'s mut Effects,
-    /// The width of a bucket of the expiry queue.
-    pub interval: Duration,
 }
 
 /// Parts of a connection that an idle one does not have.
@@ -315,31 +302,6 @@ impl Connection {
             self.mark_dirty(id, &mut effects.dirty);
         }
         written
-    }
-
-    /// Sends a new message to the client: the message takes a place in the window of its session, the
-    /// PUBLISH goes into the outbox, and the turn flushes it.
-    ///
-    /// # Errors
-    /// The packet cannot be sent to the client, and nothing is changed.
-    #[inline]
-    pub(crate) fn send_new(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        sender: &mut Sender,
-        new: SentDelivery<'_>,
-        outgoing: &mut OutgoingMessage<'_>,
-        parts: SendParts<'_>,
-    ) -> Result<(), Unsendable> {
-        let SendParts { pool, buffers, counters, effects, interval } = parts;
-        let before = self.begin_write(pool);
-        sender.send_new(now, new, outgoing, &mut self.wire, buffers, counters)?;
-        self.end_write(before, id, effects);
-        if new.qos != QoS::AtMostOnce {
-            self.register_retransmit(now, id, sender, interval, effects);
-        }
-        Ok(())
     }
 
     /// Adds the connection to the dirty list, if it is not there already.

@@ -14,7 +14,7 @@ use crate::session::outbound::delivery::Delivery;
 use crate::session::outbound::outgoing::{SendBuffers, SentDelivery};
 use crate::session::outbound::queue::{QueueLimits, QueuePolicy};
 use crate::session::outbox::Pool;
-use crate::shard::clients::connection::{Connection, SendParts};
+use crate::shard::clients::connection::Connection;
 use crate::shard::clients::pause::Pause;
 use crate::shard::clients::session_entry::{HELD, HeldMessage, SessionEntry};
 use crate::shard::core::Core;
@@ -199,14 +199,19 @@ impl Handover<'_, '_> {
         let (qos, retain, ids, share) = (*qos, *retain, target.ids, target.share);
         let (sender, row) = session_entry.session.sender_and_row();
         let new = SentDelivery { qos, retain, ids, mark, share, row };
-        let interval = settings.expiry_interval;
-        let parts = SendParts { pool, buffers, counters, effects, interval };
-        if let Err(unsendable) = connection.send_new(now, *id, sender, new, &mut publication.outgoing, parts)
+        let before = connection.begin_write(pool);
+        let outgoing = &mut publication.outgoing;
+        if let Err(unsendable) = sender.send_new(now, new, outgoing, &mut connection.wire, buffers, counters)
         {
             if qos != QoS::AtMostOnce {
                 counters.objectives.dropped(mark);
             }
             drop_message(session_entry, unsendable.drop_reason(), publication, buffers, counters);
+            return Outcome::Taken;
+        }
+        connection.end_write(before, *id, effects);
+        if qos != QoS::AtMostOnce {
+            connection.register_retransmit(now, *id, sender, settings.expiry_interval, effects);
         }
         Outcome::Taken
     }
