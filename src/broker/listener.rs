@@ -202,7 +202,7 @@ impl Acceptor {
                 let Entrance { terms: of_clients, name, .. } = &*terms.entrance;
                 let of_broker = self.limits.broker.connections();
                 match self.statistics.open_connection(&of_clients.connections, of_broker, terms.connections) {
-                    Ok(()) => self.begin(terms, socket, peer),
+                    Ok(()) => self.send_on(terms, socket, peer),
                     Err(ConnectionLimit::Broker) => {
                         let why = format!("limits.connections is reached (the latest came from {peer})");
                         self.log_refused(&why);
@@ -233,8 +233,10 @@ impl Acceptor {
         is_proxy || limit.admits(clock::now(), address)
     }
 
-    /// Sends a socket on: to a handshake thread, or with the others of this turn to a shard.
-    fn begin(&mut self, terms: &AcceptTerms, socket: OwnedFd, peer: PeerAddress) {
+    /// Sends a socket on, one after the other in turn: to a handshake thread, which has a turn of its own
+    /// over the shards, or with the others of this turn to a shard. A shard sends it home once CONNECT
+    /// has named its session.
+    fn send_on(&mut self, terms: &AcceptTerms, socket: OwnedFd, peer: PeerAddress) {
         let turn = self.next;
         self.next = turn.wrapping_add(1);
         let reach = terms.entrance.reach(&peer);

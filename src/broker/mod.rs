@@ -72,7 +72,7 @@
 //! | [`observer`], [`question`], [`statistics`] | the operators' view of the broker |
 //! | [`events`] | client events as log lines, on topics and as last-disconnect records |
 //! | [`sys`], `sys_load`, `sys_far_sides`, `dump` | the counters of `$SYS`, its averages and bridges; the text of SIGUSR1 |
-//! | `rate_limit` | the one rate limiter of log lines, events and refused connections |
+//! | `rate_limit` | the rate limiter of log lines and events |
 //! | `statistics`, [`listener_counts`], [`handshake_counts`] | counters that the threads share |
 
 mod authenticator;

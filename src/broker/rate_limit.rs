@@ -1,4 +1,6 @@
-//! One rate limiter, for log lines and for the event topics.
+//! The rate limiter of log lines and of the event topics. `log.events_per_second` bounds the lines about
+//! clients (`events/log.rs`); refused connections, the HTTP service of logins and the bodies of sinks have
+//! a limit of their own. An obstacle of a store has another rule: `src/store/obstacle.rs`.
 //!
 //! Time has periods of equal length, from the start of the process on. Each period admits a
 //! number of things; the limiter counts the rest, so that a later line or event can say how many

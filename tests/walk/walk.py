@@ -142,6 +142,11 @@ def room(file):
     return os.path.dirname(place.group(1)) or "root"
 
 
+def owner(function):
+    """Returns the function that a closure stands in; any other function itself."""
+    return re.sub(r"::\{.*?closure.*", "", function)
+
+
 DERIVED = re.compile(r"(core::(clone|cmp|fmt|default|hash|convert|ops)|core::borrow)::|as core::|drop_in_place")
 
 
@@ -156,9 +161,9 @@ def main():
             calls[function, here, called, there] += count
             entered[called] += count
             if here is not None:
-                callers.add(re.sub(r"::\{.*?closure.*", "", function))
+                callers.add(owner(function))
     # A tick of the clock calls some functions as often as the messages do, from one that runs less often.
-    often = [edge for edge, count in calls.items() if count >= MESSAGES * 0.9 and not 0 < entered[edge[0]] < MESSAGES * 0.9]
+    often = [edge for edge, count in calls.items() if count >= MESSAGES * 0.9 and not 0 < entered[owner(edge[0])] < MESSAGES * 0.9]
     leaves = {called for _, _, called, _ in often if called not in callers}
     steps = sorted((there, called, here or "std") for _, here, called, there in often if called not in leaves)
     crossings = {(here, called) for there, called, here in steps if here not in ("std", there)}
@@ -166,7 +171,8 @@ def main():
         for there, called, here in steps:
             print(f"{here:24} -> {there:24} {called}")
     functions = {called for _, called, _ in steps}
-    print(f"{walk}: {len(functions)} functions and {len(crossings)} crossings; besides {len(leaves)} leaves")
+    modules = {(here.split("/")[0], called) for there, called, here in steps if here != "std" and here.split("/")[0] != there.split("/")[0]}
+    print(f"{walk}: {len(functions)} functions, {len(modules)} crossings of modules and {len(crossings)} of folders; besides {len(leaves)} leaves")
 
 
 main()

@@ -5,6 +5,7 @@ use super::status::SinkReport;
 use crate::auth::file_error::{FileError, LARGEST_SECRET};
 use crate::auth::http::headers::HttpHeaders;
 use crate::broker::live_files::READ;
+use crate::broker::rate_limit::{Rate, RateLimiter};
 use crate::clock;
 use crate::config::Sink;
 use crate::config::http_header::is_value;
@@ -39,8 +40,8 @@ const BODY: Duration = Duration::from_secs(1);
 /// Characters of a body, and of a Location, that operators see.
 const EXCERPT: usize = 200;
 
-/// The shortest time between two log lines about bodies.
-const QUIET: Duration = Duration::from_secs(60);
+/// The log lines about bodies.
+const BODY_LINES: Rate = Rate::per_minute(1);
 
 /// The reason why there is no request.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +75,7 @@ pub(super) struct Service {
     /// True if the last request failed, so that the files are read again.
     failed: Cell<bool>,
     /// The time from which a log line about a body is written again.
-    speaks: Cell<Instant>,
+    lines: RefCell<RateLimiter>,
 }
 
 impl Service {
@@ -86,7 +87,7 @@ impl Service {
             names: Arc::default(),
             known: RefCell::default(),
             failed: Cell::default(),
-            speaks: Cell::new(Instant::ZERO),
+            lines: RefCell::default(),
         }
     }
 
@@ -153,8 +154,7 @@ impl Service {
     }
 
     fn tell_of_body(&self, status: u16, error: &RequestError) {
-        let now = clock::now();
-        if now >= self.speaks.replace(now + QUIET) {
+        if self.lines.borrow_mut().admit(BODY_LINES, clock::now()) {
             let sink = self.sink.label();
             warn!(
                 event = "sink.body_cut",

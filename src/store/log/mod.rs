@@ -1,7 +1,9 @@
 //! The log: frames in files of one size, `DATA/log/POSITION.log`.
 //!
-//! A file is made at its full size before its first frame, and used again once the database has
-//! everything that is in it. So a sync writes no size. One more file, `reserve`, is kept for
+//! A file is made at its full size before its first frame, so a sync writes no size. Once neither the
+//! database nor a copy needs its frames, it is used again, or deleted if another one is free:
+//! `LoggedStore::free_log` decides, and relies on the database, whose commits are synced
+//! (`synchronous` in `sqlite/mod.rs`). One more file, `reserve`, is kept for
 //! changes that make room on a full disk.
 //!
 //! | file | what |

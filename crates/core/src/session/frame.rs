@@ -137,13 +137,16 @@ mod tests {
                 alias_maximum: 0,
                 problem_information: true,
             });
-            assert_eq!(wire.put_parts(Instant::ZERO, parts(&topic), None, None), Err(TooLarge));
+            let put = |wire: &mut Wire, parts: Parts<'_>, large| {
+                wire.put_whole(head(Instant::ZERO, parts, None), parts.payload, large)
+            };
+            assert_eq!(put(&mut wire, parts(&topic), None), Err(TooLarge));
             let mut frame = Frame::default();
             frame.lay_out(Instant::ZERO, version, parts(&topic), None);
             assert_eq!(wire.put_frame(&frame, None, None), Err(TooLarge));
             assert!(wire.outbox.is_empty());
             let shared = Some(Bytes::from_static(b"in its place"));
-            assert_eq!(wire.put_parts(Instant::ZERO, parts("t"), None, shared.as_ref()), Ok(()), "it fits");
+            assert_eq!(put(&mut wire, parts("t"), shared.as_ref()), Ok(()), "it fits");
         }
     }
 }

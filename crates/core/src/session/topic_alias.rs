@@ -17,10 +17,6 @@ pub struct IncomingAliases {
     charge: Charge,
 }
 
-/// The alias exceeds the Topic Alias Maximum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct UnknownAlias;
-
 impl IncomingAliases {
     /// Creates an empty table. `maximum` is the Topic Alias Maximum of CONNACK. Memory grows with
     /// the highest alias in use.
@@ -35,34 +31,30 @@ impl IncomingAliases {
     /// [`Violation`] if the alias exceeds the maximum, or has no Topic Name.
     // 5.0 [MQTT-3.3.2-8], [MQTT-3.3.2-9]
     pub fn resolve(&mut self, alias: NonZeroU16, topic: &str) -> Result<Option<&str>, Violation> {
-        const BEYOND: Violation = Violation {
-            reason: ReasonCode::TOPIC_ALIAS_INVALID,
-            what: "a Topic Alias above Topic Alias Maximum",
-        };
         const UNSET: Violation = Violation {
             reason: ReasonCode::PROTOCOL_ERROR,
             what: "a Topic Alias that was never set on this connection",
         };
         if topic.is_empty() {
-            return self.topic(alias).map_err(|_| BEYOND)?.ok_or(UNSET).map(Some);
+            return self.topic(alias)?.ok_or(UNSET).map(Some);
         }
-        self.set(alias, topic).map_err(|_| BEYOND)?;
+        self.set(alias, topic)?;
         Ok(None)
     }
 
     /// True if [`Self::resolve`] will need more memory: for an alias that is new, or whose topic
-    /// becomes longer. `aliases` is the table of the connection, if it has one.
-    pub fn grow(aliases: Option<&IncomingAliases>, alias: NonZeroU16, topic: &str) -> bool {
-        let present = aliases.and_then(|a| a.topic(alias).ok().flatten()).map_or(0, str::len);
-        topic.len() > present
+    /// becomes longer.
+    ///
+    /// # Errors
+    /// [`Violation`] if the alias exceeds the maximum.
+    pub fn grow(&self, alias: NonZeroU16, topic: &str) -> Result<bool, Violation> {
+        Ok(topic.len() > self.topic(alias)?.map_or(0, str::len))
     }
 
     /// Sets the topic of an alias.
-    // 5.0 [MQTT-3.2.2-17], [MQTT-3.2.2-18], [MQTT-3.3.2-9], [MQTT-3.3.2-12]
-    fn set(&mut self, alias: NonZeroU16, topic: &str) -> Result<(), UnknownAlias> {
-        if alias.get() > self.maximum {
-            return Err(UnknownAlias);
-        }
+    // 5.0 [MQTT-3.3.2-12]
+    fn set(&mut self, alias: NonZeroU16, topic: &str) -> Result<(), Violation> {
+        self.check(alias)?;
         let at = usize::from(alias.get()) - 1;
         if self.topics.len() <= at {
             self.topics.resize_with(at + 1, || None);
@@ -77,12 +69,18 @@ impl IncomingAliases {
         Ok(())
     }
 
+    /// Errors: the alias exceeds the maximum.
+    // 5.0 [MQTT-3.2.2-17], [MQTT-3.2.2-18], [MQTT-3.3.2-9]
+    fn check(&self, alias: NonZeroU16) -> Result<(), Violation> {
+        let what = "a Topic Alias above Topic Alias Maximum";
+        let is_within = alias.get() <= self.maximum;
+        is_within.then_some(()).ok_or(Violation { reason: ReasonCode::TOPIC_ALIAS_INVALID, what })
+    }
+
     /// Returns the topic of an alias; `Ok(None)` if the alias is within the maximum but was never
     /// set.
-    fn topic(&self, alias: NonZeroU16) -> Result<Option<&str>, UnknownAlias> {
-        if alias.get() > self.maximum {
-            return Err(UnknownAlias);
-        }
+    fn topic(&self, alias: NonZeroU16) -> Result<Option<&str>, Violation> {
+        self.check(alias)?;
         Ok(self.topics.get(usize::from(alias.get()) - 1).and_then(|t| t.as_deref()))
     }
 }
@@ -182,8 +180,7 @@ mod tests {
         assert_eq!(a.set(alias(2), "x"), Ok(()));
         assert_eq!(a.topic(alias(2)), Ok(Some("x")));
         assert_eq!(a.topic(alias(1)), Ok(None));
-        assert_eq!(a.set(alias(3), "x"), Err(UnknownAlias));
-        assert_eq!(a.topic(alias(3)), Err(UnknownAlias));
+        assert!(a.set(alias(3), "x").is_err() && a.topic(alias(3)).is_err());
         assert_eq!(a.set(alias(2), "y"), Ok(()));
         assert_eq!(a.topic(alias(2)), Ok(Some("y")));
     }
@@ -204,13 +201,13 @@ mod tests {
 
     #[test]
     fn an_alias_needs_memory_when_it_is_new_or_its_topic_becomes_longer() {
-        assert!(IncomingAliases::grow(None, alias(1), "x"));
-        assert!(!IncomingAliases::grow(None, alias(1), ""));
         let mut a = IncomingAliases::new(2);
+        assert_eq!((a.grow(alias(1), "x"), a.grow(alias(1), "")), (Ok(true), Ok(false)));
         assert_eq!(a.resolve(alias(1), "xx"), Ok(None));
         for (number, topic, grows) in [(1, "x", false), (1, "yy", false), (1, "xxx", true), (2, "x", true)] {
-            assert_eq!(IncomingAliases::grow(Some(&a), alias(number), topic), grows, "{number} {topic}");
+            assert_eq!(a.grow(alias(number), topic), Ok(grows), "{number} {topic}");
         }
+        assert!(a.grow(alias(3), "x").is_err(), "above the maximum");
     }
 
     #[test]

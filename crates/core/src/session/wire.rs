@@ -1,11 +1,11 @@
 //! The writing half of one connection: its outbox, and the limits of the client at its other end.
 
 use crate::mqtt::codec::{self, AckKind, LARGEST_PACKET, PublishHead};
-use crate::mqtt::message::{Message, Parts, remaining_expiry};
+use crate::mqtt::message::{Message, remaining_expiry};
 use crate::mqtt::packet::{Packet, PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::persistence::rows::Entry;
 use crate::session::drops::DropReason;
-use crate::session::frame::{Frame, FrameKind, head};
+use crate::session::frame::{Frame, FrameKind};
 use crate::session::mount_point::MountPoint;
 use crate::session::outbox::Outbox;
 use crate::session::topic_alias::{Naming, OutgoingAliases};
@@ -383,24 +383,13 @@ impl Wire {
     }
 
     /// Appends a PUBLISH without a frame. `large` is the payload to share instead of copying, if
-    /// there is one. Only if the client has a
-    /// [`Self::frame_kind`].
+    /// there is one.
     ///
     /// # Errors
     /// [`TooLarge`], and nothing is appended.
-    pub fn put_parts(
-        &mut self,
-        now: Instant,
-        parts: Parts<'_>,
-        packet_id: Option<PacketId>,
-        large: Option<&Bytes>,
-    ) -> Result<(), TooLarge> {
-        self.put_whole(head(now, parts, packet_id), parts.payload, large)
-    }
-
     // Inlined into both callers, so that neither copies the head.
     #[inline]
-    fn put_whole(
+    pub(super) fn put_whole(
         &mut self,
         head: PublishHead<'_>,
         payload: &[u8],

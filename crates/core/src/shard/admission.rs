@@ -1,6 +1,7 @@
 //! Admission decides if the broker has the memory and the disk for a change.
 //!
-//! Every kind of change is checked here. The checks read values that all shards share: the memory
+//! Every kind of change is checked here. Numbers are not: `limits.sessions` is checked in
+//! `clients/connect_checks.rs`. The checks read values that all shards share: the memory
 //! budget, and the room in the store. A refusal names the resource that is short. The caller
 //! informs the client, and counts the refusal. Admitted work reads the same values, for
 //! its pace: `delivery/deliver.rs` (a slow receiver gets no more QoS 0), `durability/gates.rs` (one

@@ -57,8 +57,12 @@ impl PackedOptions {
 
     /// Returns the granted QoS.
     pub fn qos(self) -> QoS {
-        // Made from a `QoS`, so the bits are never 3.
-        QoS::from_bits(self.0 & 3).unwrap_or_default()
+        match self.0 & 3 {
+            0 => QoS::AtMostOnce,
+            1 => QoS::AtLeastOnce,
+            // Made from a `QoS`, so the bits are never 3.
+            _ => QoS::ExactlyOnce,
+        }
     }
 
     /// Returns true if the session does not get its own messages.

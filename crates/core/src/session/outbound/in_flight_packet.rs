@@ -165,7 +165,7 @@ impl InFlightPacket<'_> {
 
     /// Returns true if the message was sent as often as its policy allows and must be dropped.
     /// Returns false for a PUBREL: its message has arrived, so nothing is left to drop.
-    pub fn is_exhausted(&self, policy: &RedeliveryPolicy) -> bool {
+    pub fn is_given_up(&self, policy: &RedeliveryPolicy) -> bool {
         match self {
             InFlightPacket::Publish(p) => policy.gives_up(p.transmission.own_transmissions()),
             InFlightPacket::Release(_) => false,

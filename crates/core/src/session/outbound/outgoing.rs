@@ -5,7 +5,7 @@ use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::QoS;
 use crate::mqtt::publisher_name::PublisherName;
 use crate::persistence::rows::{Body, SessionRow};
-use crate::session::frame::{Frame, FrameKind};
+use crate::session::frame::{Frame, FrameKind, head};
 use crate::session::objectives::DeliveryMark;
 use crate::session::wire::{Sending, Unsendable, Wire};
 use crate::time::Instant;
@@ -133,7 +133,7 @@ impl<'a> OutgoingMessage<'a> {
             let is_large = Frame::shares(parts.payload);
             let large = if is_large { self.message(&mut buffers.bytes).large_payload() } else { None };
             if in_parts {
-                return Ok(wire.put_parts(now, parts, sending.packet_id, large)?);
+                return Ok(wire.put_whole(head(now, parts, sending.packet_id), parts.payload, large)?);
             }
             buffers.frames[kind as usize].lay_out(now, wire.version, parts, large);
         }

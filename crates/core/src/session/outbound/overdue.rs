@@ -44,7 +44,7 @@ impl StalledPackets {
         window: &mut InFlight,
         redelivery: &SessionRedelivery,
     ) -> (StalledPackets, Vec<u64>) {
-        let (mut found, mut exhausted) = (StalledPackets::default(), Vec::new());
+        let (mut found, mut given_up) = (StalledPackets::default(), Vec::new());
         for mut packet in window.packets().filter(|packet| packet.transmission().due <= look.now) {
             let policy = packet.policy(redelivery);
             match packet.transmission_mut().holder(look, &policy, wire) {
@@ -53,12 +53,12 @@ impl StalledPackets {
                 PacketHolder::Application(stall) => {
                     packet.transmission_mut().wait_again(look.now, &policy, wire);
                     found.note(stall, &policy, outlives);
-                    if packet.is_exhausted(&policy) {
-                        exhausted.push(stall.number);
+                    if packet.is_given_up(&policy) {
+                        given_up.push(stall.number);
                     }
                 }
             }
         }
-        (found, exhausted)
+        (found, given_up)
     }
 }

@@ -96,7 +96,7 @@ impl ResendRound {
         };
         let attempts = packet.transmission().own_attempts();
         let attempts = (!packet.transmission().is_asked()).then_some(attempts);
-        if attempts.is_some() && packet.is_exhausted(policy) {
+        if attempts.is_some() && packet.is_given_up(policy) {
             return DueAction::Drop;
         }
         if attempts.is_some_and(|attempts| policy.retry.closes(attempts, self.outlives)) {

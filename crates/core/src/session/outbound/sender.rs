@@ -303,9 +303,9 @@ impl Sender {
     ) -> StalledPackets {
         let Some(window) = self.window.get_mut() else { return StalledPackets::default() };
         let look = Look::new(now, view, wire);
-        let (found, exhausted) = StalledPackets::find(&look, outlives, wire, window, &self.redelivery);
+        let (found, given_up) = StalledPackets::find(&look, outlives, wire, window, &self.redelivery);
         let quota = if found.disconnect.is_some() { Quota::Free } else { Quota::Forfeited };
-        for number in exhausted {
+        for number in given_up {
             self.drop_exhausted(number, quota, drops);
         }
         found

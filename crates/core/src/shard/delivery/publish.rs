@@ -506,19 +506,15 @@ fn end_unrouted(
 /// packet of its connection that sets the alias.
 ///
 /// # Errors
-/// The violation that ends the connection: the alias is invalid or unknown, or there is no memory
-/// for it.
+/// The violation that ends the connection: the alias is above the maximum or was never set, or there
+/// is no memory for it.
 fn resolve_topic_alias(
     id: ConnectionId,
     alias: NonZeroU16,
     topic: &str,
     core: &mut Core,
 ) -> Result<(), Violation> {
-    let own = core.connections.get(id).and_then(|c| c.rare()).and_then(|rare| rare.aliases.as_deref());
-    if IncomingAliases::grow(own, alias, topic) {
-        core.admits(Change::Alias).map_err(Want::violation)?;
-    }
-    let Core { connections, sessions, scratch, .. } = core;
+    let Core { connections, sessions, scratch, shared, durability, peers, .. } = core;
     // The packets before this one may have ended the connection.
     let Some(connection) = connections.get_mut(id) else { return Ok(()) };
     let session = connection.session;
@@ -527,6 +523,9 @@ fn resolve_topic_alias(
             session.and_then(|id| sessions.get(id)).map(|entry| entry.session.receiver.announced());
         Box::new(IncomingAliases::new(announced.unwrap_or_default().topic_alias_maximum))
     });
+    if aliases.grow(alias, topic)? {
+        Change::Alias.check(shared, durability, peers).map_err(Want::violation)?;
+    }
     if let Some(name) = aliases.resolve(alias, topic)? {
         scratch.topic.clear();
         scratch.topic.push_str(name);
