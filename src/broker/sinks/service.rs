@@ -28,6 +28,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use tokio::sync::Mutex;
 use tracing::warn;
 use zeroize::Zeroizing;
 
@@ -74,8 +75,10 @@ pub(super) struct Service {
     known: RefCell<Option<Known>>,
     /// True if the last request failed, so that the files are read again.
     failed: Cell<bool>,
-    /// The time from which a log line about a body is written again.
+    /// The log lines about bodies.
     lines: RefCell<RateLimiter>,
+    /// Held by the request that reads the files.
+    reading: Mutex<()>,
 }
 
 impl Service {
@@ -88,6 +91,7 @@ impl Service {
             known: RefCell::default(),
             failed: Cell::default(),
             lines: RefCell::default(),
+            reading: Mutex::default(),
         }
     }
 
@@ -165,6 +169,8 @@ impl Service {
 
     /// Returns the service with its present files.
     async fn target(&self) -> Result<Rc<HttpTarget>, ServiceError> {
+        // The files are read once for all requests that begin together.
+        let _turn = self.reading.lock().await;
         let now = clock::now();
         let is_told =
             self.report.as_ref().is_some_and(|report| report.orders.reads_files.swap(false, Relaxed));

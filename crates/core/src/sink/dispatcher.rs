@@ -392,20 +392,20 @@ impl Dispatcher {
         };
         match verdict {
             Verdict::Accepted => {
-                self.recover();
+                self.recover(now);
                 self.counts.accepted += 1;
                 self.counts.delivered += batch.items.len() as u64;
                 self.finish(&batch, ReasonCode::SUCCESS, "", out)?;
             }
             Verdict::Refused if batch.items.len() > 1 => {
                 // One of them is to blame. The service has taken none.
-                self.recover();
+                self.recover(now);
                 for half in batch.halves(self.terms.format) {
                     self.put_again(half);
                 }
             }
             Verdict::Refused => {
-                self.recover();
+                self.recover(now);
                 self.counts.refused += 1;
                 self.finish(&batch, ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, &cause, out)?;
                 if let Some(Item { topic, id, .. }) = batch.items.into_iter().next() {
@@ -422,7 +422,12 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn recover(&mut self) {
+    /// Notes that the service took or judged a request. One that was open when another failed says
+    /// nothing about the wait that followed, which the service may have asked for.
+    fn recover(&mut self, now: Instant) {
+        if now < self.resume {
+            return;
+        }
         self.backoff.reset();
         self.resume = Instant::ZERO;
         if std::mem::take(&mut self.fails) {
