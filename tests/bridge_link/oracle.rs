@@ -46,7 +46,7 @@ pub struct Totals {
     pub redelivered: u64,
     pub filters_refused: u64,
     pub reloads: u64,
-    pub old_sessions_cleared: u64,
+    pub freed: u64,
 }
 
 impl Totals {
@@ -68,7 +68,7 @@ impl Totals {
             &mut self.redelivered,
             &mut self.filters_refused,
             &mut self.reloads,
-            &mut self.old_sessions_cleared,
+            &mut self.freed,
         ]
     }
 

@@ -77,7 +77,7 @@ impl Plan {
             far_maximum_qos: if is_v5 { maximum } else { QoS::ExactlyOnce },
             far_packet_size: if is_v5 { rng.pick(&[None, None, Some(200)]) } else { None },
             forgets: rng.pick(&[0, 0, 30]),
-            has_old_session: rng.percent(30),
+            has_old_session: rng.percent(10),
             refuses: if is_v5 { rng.pick(&[0, 0, 5]) } else { 0 },
         }
     }

@@ -117,8 +117,7 @@ fn a_refused_3_x_publisher_is_acknowledged_or_disconnected_as_the_document_says(
         closed
     };
     for cause in DropReason::ALL.into_iter().filter(|cause| cause.refuses_publishes()) {
-        let version = ProtocolVersion::V3_1_1;
-        let ends = ends_connection(version, ReasonCode::QUOTA_EXCEEDED, Some(cause)).is_some();
+        let ends = ends_connection(true, ReasonCode::QUOTA_EXCEEDED, Some(cause)).is_some();
         assert_eq!(ends, is_closed(cause), "{cause}");
     }
     for (cause, publish) in refused_publishes() {

@@ -3,9 +3,10 @@
 use crate::bridges::{Broker, TOPICS, bridge, subscriber, take};
 use crate::broker::Mosquitto;
 use crate::support::shim::shim;
-use crate::support::{Connect, Message, RawClient, V5};
+use crate::support::{Connect, Message, RawClient, V5, V311};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -55,6 +56,45 @@ fn a_broker_that_sends_byte_by_byte_is_a_broker_as_any_other() {
     near.process().signal(rustix::process::Signal::HUP);
     near.says("bridge.established");
     assert_eq!(take(&mut reader, 1), [("orders/1".to_owned(), "x".to_owned())]);
+}
+
+#[test]
+fn what_came_before_the_end_of_a_connection_is_handled_once() {
+    static CONNECTIONS: AtomicU8 = AtomicU8::new(b'1');
+    let far = far(|mut stream| {
+        accept(&stream);
+        let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
+        let message = [&[0x30, 20, 0, 16], "plant-7/orders/1".as_bytes(), &[0, number]].concat();
+        // A DISCONNECT of a server that shuts down, in the same segment.
+        let _ = stream.write_all(&[&message[..], &[0xE0, 1, 0x8B]].concat());
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let mut near = Broker::started("");
+    let mut reader = subscriber(near.address(), V5, "reader", &[("orders/#", 0)]);
+    near.reload(&bridge(&format!("mqtt://{far}"), "version = \"5.0\"\n", TOPICS));
+    let payloads: Vec<String> = take(&mut reader, 3).into_iter().map(|(_, payload)| payload).collect();
+    assert_eq!(payloads, ["1", "2", "3"]);
+}
+
+#[test]
+fn what_the_other_broker_keeps_comes_in_when_the_session_here_begins_and_qos_2_goes_out() {
+    for (version, name) in [(V5, "5.0"), (V311, "3.1.1")] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let far = Mosquitto::start(directory.path(), "allow_anonymous true\n");
+        // The session of an earlier Homing, which is gone with its store.
+        drop(subscriber(far.address, version, "plant", &[("plant-7/orders/#", 2)]));
+        let mut writer = RawClient::connect(far.address, &Connect::new(V5, "writer"));
+        writer.deliver(&Message::new("plant-7/orders/1", "kept").qos(2));
+        let mut there = subscriber(far.address, V5, "there", &[("plant-7/sensors/#", 2)]);
+        let mut near = Broker::started("");
+        let mut reader = subscriber(near.address(), V5, "reader", &[("orders/#", 2)]);
+        let keys = format!("version = \"{name}\"\nclient_id = \"plant\"\n");
+        near.reload(&bridge(&format!("mqtt://{}", far.address), &keys, TOPICS));
+        assert_eq!(take(&mut reader, 1), [("orders/1".to_owned(), "kept".to_owned())], "{name}");
+        let mut writer = RawClient::connect(near.address(), &Connect::new(V5, "writer"));
+        writer.deliver(&Message::new("sensors/1", "out").qos(2));
+        assert_eq!(take(&mut there, 1), [("plant-7/sensors/1".to_owned(), "out".to_owned())], "{name}");
+    }
 }
 
 /// Much is sent to a broker that takes little of it. Clients here have all of it meanwhile.

@@ -86,6 +86,17 @@ impl AttemptEnd {
         matches!(self, AttemptEnd::Ordered | AttemptEnd::Link(LinkEnd::Idle))
     }
 
+    /// Returns true if the next connection is to follow at once.
+    pub(super) fn goes_on(&self) -> bool {
+        matches!(self, AttemptEnd::Link(LinkEnd::Freed))
+    }
+
+    /// Returns true if the end may be about the version, or about anything else: a proxy without its
+    /// broker closes connections, too.
+    pub(super) fn is_silent(&self) -> bool {
+        matches!(self, AttemptEnd::NoConnack)
+    }
+
     /// Returns true if another version may be accepted after this end.
     pub(super) fn may_speak_less(&self, version: ProtocolVersion) -> bool {
         version.is_v5() && self.is_about_version()
@@ -133,19 +144,29 @@ impl Attempt<'_> {
         ends: &mut watch::Receiver<Ending>,
         orders: &mut watch::Receiver<ConnectOrder>,
     ) -> AttemptEnd {
-        match self.connect(address, version, *is_fresh).await {
-            Ok(accepted) => {
-                if *is_fresh && let Err(end) = self.session.is_connected_first(self.rules).await {
-                    return end;
-                }
-                *is_fresh = false;
-                match self.begin(accepted, version).await {
-                    Ok(pump) => pump.run(ends, orders).await,
-                    Err(end) => end,
-                }
+        let accepted = match self.connect(address, version).await {
+            Ok(accepted) => accepted,
+            Err(end) => return end,
+        };
+        let must_free = *is_fresh && accepted.terms.session_present;
+        let must_free = must_free && self.rules.highest_qos_out() == QoS::ExactlyOnce;
+        if *is_fresh && !must_free {
+            if let Err(end) = self.session.is_connected_first(self.rules).await {
+                return end;
             }
-            Err(end) => end,
+            *is_fresh = false;
         }
+        let end = match self.begin(accepted, version, must_free).await {
+            Ok(pump) => pump.run(ends, orders).await,
+            Err(end) => end,
+        };
+        if matches!(end, AttemptEnd::Link(LinkEnd::Freed)) {
+            if let Err(end) = self.session.is_connected_first(self.rules).await {
+                return end;
+            }
+            *is_fresh = false;
+        }
+        end
     }
 
     /// Connects, and waits for CONNACK.
@@ -153,7 +174,6 @@ impl Attempt<'_> {
         &self,
         address: &BridgeAddress,
         version: ProtocolVersion,
-        is_fresh: bool,
     ) -> Result<Accepted, AttemptEnd> {
         self.report.enter(clock::now(), BridgeState::Dialling);
         self.report.change(|facts| {
@@ -164,16 +184,7 @@ impl Attempt<'_> {
         });
         let whole = async {
             let secrets = dial::read_files(self.bridge, address, self.files).await?;
-            // A session that begins here numbers its messages anew. The other broker may remember
-            // QoS 2 identifiers of an earlier session, and would take new messages for repetitions.
-            let begins_anew = is_fresh && self.rules.highest_qos_out() == QoS::ExactlyOnce;
-            if begins_anew && !version.is_v5() && !self.bridge.is_clean() {
-                // In 3.1.1 a clean session ends with its connection, so it takes one of its own.
-                let Accepted { mut dialled, .. } = self.hello(address, version, true, &secrets).await?;
-                say_goodbye(&mut dialled.stream, version).await?;
-            }
-            let clean = self.bridge.is_clean() || begins_anew && version.is_v5();
-            self.hello(address, version, clean, &secrets).await
+            self.hello(address, version, &secrets).await
         };
         tokio::time::timeout(self.bridge.patience(), whole).await.unwrap_or(Err(AttemptEnd::Late))
     }
@@ -183,7 +194,6 @@ impl Attempt<'_> {
         &self,
         address: &BridgeAddress,
         version: ProtocolVersion,
-        clean_start: bool,
         secrets: &Secrets,
     ) -> Result<Accepted, AttemptEnd> {
         let dialled = dial::connect(self.bridge, address, secrets, self.names).await?;
@@ -193,7 +203,7 @@ impl Attempt<'_> {
         let hello = Hello {
             version,
             client_id: &client_id,
-            clean_start,
+            clean_start: self.bridge.is_clean(),
             keep_alive: self.bridge.keep_alive_secs(),
             session_expiry: self.bridge.session_expiry_secs(),
             receive_maximum: self.own.receive_maximum,
@@ -208,7 +218,12 @@ impl Attempt<'_> {
     }
 
     /// Connects the session here with an accepted connection.
-    async fn begin(&self, accepted: Accepted, version: ProtocolVersion) -> Result<Pump, AttemptEnd> {
+    async fn begin(
+        &self,
+        accepted: Accepted,
+        version: ProtocolVersion,
+        must_free: bool,
+    ) -> Result<Pump, AttemptEnd> {
         let Accepted { dialled, terms, there, rest } = accepted;
         let terms = terms.within(self.bridge.largest_packet());
         let peer = dialled.peer;
@@ -227,14 +242,17 @@ impl Attempt<'_> {
             answer: self.bridge.patience(),
             acknowledgement: self.bridge.ack_patience(),
         };
-        let link_terms =
-            LinkTerms { version, there: terms, patience, packet_size_here: self.own.packet_size };
+        let OwnLimits { packet_size: packet_size_here, takes_retained: takes_retained_here, .. } = self.own;
+        let link_terms = LinkTerms { version, there: terms, patience, packet_size_here, takes_retained_here };
         let mut out = Output::default();
         let path_growth = self.session.name.as_ref().map_or(0, |own| growth(own, there.as_ref()));
         let growth = self.rules.growth_out() + path_growth;
         self.session.hello(terms, growth, &mut out.here)?;
         let (rules, stale) = (Arc::clone(self.rules), stale(&session, self.rules));
         let mut link = Link::begin(clock::now(), rules, link_terms, stale, &mut out)?;
+        if must_free {
+            link.free_identifiers(clock::now(), &mut out);
+        }
         if let Some(own) = self.session.name.clone() {
             link.keep_path(own, there);
         }

@@ -15,6 +15,7 @@ pub(in crate::broker) struct OwnLimits {
     pub(super) receive_maximum: u16,
     pub(super) packet_size: u32,
     pub(super) in_flight: u16,
+    pub(super) takes_retained: bool,
 }
 
 impl OwnLimits {
@@ -24,6 +25,7 @@ impl OwnLimits {
             receive_maximum: limits.receive_maximum,
             packet_size: packet_size(limits.packet_size),
             in_flight: limits.in_flight,
+            takes_retained: limits.retained_messages > 0,
         }
     }
 }

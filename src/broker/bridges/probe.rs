@@ -158,7 +158,13 @@ async fn subscribe(
     let limits = limits_of(&terms, &rules);
     let patience = patience(bridge);
     let times = Patience { keep_alive: patience, answer: patience, acknowledgement: patience };
-    let link_terms = LinkTerms { version, there: terms, patience: times, packet_size_here: LARGEST };
+    let link_terms = LinkTerms {
+        version,
+        there: terms,
+        patience: times,
+        packet_size_here: LARGEST,
+        takes_retained_here: true,
+    };
     let mut out = Output::default();
     let mut link = Link::begin(clock::now(), rules, link_terms, Vec::new(), &mut out)?;
     while !link.is_subscribed_there() {

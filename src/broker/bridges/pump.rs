@@ -36,6 +36,10 @@ pub(super) struct Pump {
     from_there: BytesMut,
     from_here: BytesMut,
     out: Output,
+    /// True if bytes of the other broker came that are not handled.
+    came: bool,
+    /// The bytes that the kernel of the other broker had at the last deadline.
+    had: u64,
     /// True if the stream to the other broker may hold bytes that it has taken.
     flushes: bool,
     /// How far the bytes are, for the shard.
@@ -66,6 +70,8 @@ impl Pump {
             from_there,
             from_here: BytesMut::new(),
             out,
+            came: false,
+            had: 0,
             flushes: false,
             far: there.far,
             progress: FarProgress::default(),
@@ -87,11 +93,12 @@ impl Pump {
                 break end;
             }
             if let Err(end) = self.step(ends, orders).await {
+                // Acknowledgements that came before the end count. Behind a fault of a packet nothing is
+                // handled, because the packets before it would be handled twice.
+                let _ = self.handle();
                 break end;
             }
         };
-        // Acknowledgements that came before the end count.
-        let _ = self.handle();
         self.finish(&end).await;
         self.far.end();
         self.tell();
@@ -119,6 +126,7 @@ impl Pump {
                 if read.map_err(AttemptEnd::There)? == 0 {
                     return Err(AttemptEnd::ClosedThere);
                 }
+                self.came = true;
             }
             read = read_here.read_buf(&mut self.from_here), if for_there.len() < ENOUGH => {
                 if read? == 0 {
@@ -128,6 +136,7 @@ impl Pump {
             written = write_or_flush(&mut self.write_there, for_there), if self.flushes || !for_there.is_empty() => {
                 let written = written.map_err(AttemptEnd::There)?;
                 for_there.drain(..written);
+                self.link.wrote(clock::now(), written);
                 self.flushes = written > 0;
                 self.progress.written += written as u64;
                 if !self.flushes {
@@ -147,6 +156,9 @@ impl Pump {
         let now = clock::now();
         let used = self.link.take_from_there(now, &self.from_there, &mut self.out)?;
         self.from_there.advance(used);
+        if std::mem::take(&mut self.came) && used == 0 {
+            self.link.moved(now);
+        }
         // What comes from the other broker may let more pass.
         let used = self.link.take_from_here(now, &self.from_here, &mut self.out)?;
         self.from_here.advance(used);
@@ -156,6 +168,10 @@ impl Pump {
             buffer.reserve(READ);
         }
         if self.link.deadline() <= now {
+            let (has, on_the_way) = self.far.arrived();
+            if std::mem::replace(&mut self.had, has) < has && on_the_way > 0 {
+                self.link.moved(now);
+            }
             self.link.expired(now, &mut self.out)?;
         }
         Ok(())

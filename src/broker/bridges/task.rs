@@ -96,6 +96,8 @@ impl BridgeTask {
         let mut is_fresh = false;
         let mut turn = 0_usize;
         let mut version = self.bridge.version().first();
+        // True if an attempt since the last connection ended by a close without CONNACK.
+        let mut was_silent = false;
         let attempt = Attempt {
             bridge: &self.bridge,
             own: self.own,
@@ -136,25 +138,30 @@ impl BridgeTask {
             if matches!(end, AttemptEnd::Ended(_)) || *ends.borrow() != Ending::NotYet {
                 return;
             }
-            let was_established = self.report.change(|facts| facts.established) > established;
+            if end.goes_on() {
+                continue;
+            }
+            let (number, since) = self.report.change(|facts| (facts.established, facts.since));
+            let was_established = number > established;
             if was_established {
-                backoff.reset();
+                backoff.lasted(clock::now().since(since));
             }
             turn = self.next_turn(turn, was_established);
             if end.is_unneeded() {
                 self.report_unneeded(&end);
                 continue;
             }
+            // One close without a word says too little about the version.
+            let is_guess = end.is_silent() && !std::mem::replace(&mut was_silent, true);
+            was_silent &= !was_established;
             let is_auto = self.bridge.version() == BridgeVersion::Auto;
-            if is_auto && end.may_speak_less(version) {
+            if is_auto && end.may_speak_less(version) && !is_guess {
                 info!(event = "bridge.version_lowered", bridge = self.bridge.label(), %address, "the other broker does not accept MQTT 5.0, so the bridge speaks 3.1.1: {end}");
                 (version, turn) = (ProtocolVersion::V3_1_1, turn.saturating_sub(1));
                 continue;
             }
-            if !was_established {
-                // The other broker may be a newer one when it is back.
-                version = self.bridge.version().first();
-            }
+            // The other broker may be a newer one when it is back.
+            version = self.bridge.version().first();
             self.wait(&end, &mut backoff, &mut orders).await;
         }
     }

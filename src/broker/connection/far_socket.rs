@@ -133,6 +133,12 @@ impl FarSocket {
         SocketView { unsent, on_the_way, retransmits, arrived, passed_on, far_side: FarSide::Broker }
     }
 
+    /// Returns the number of bytes that the other broker's kernel has at least, and the number of those
+    /// that are on their way to it. Costs a system call.
+    pub fn arrived(&self) -> (u64, usize) {
+        self.other_has(&self.state())
+    }
+
     /// Returns the number of bytes that the other broker's kernel has at least, and the number of
     /// wire bytes that it does not have. With TLS the wire has more bytes than were written, so the
     /// first number is too low while bytes are on their way.

@@ -38,11 +38,10 @@ enum Stage {
         accepted: Option<Accepted>,
     },
     Dialling,
-    /// CONNECT is sent. `is_farewell` is true if this connection is only to end a session.
+    /// CONNECT is sent.
     AwaitsConnack {
         line: usize,
         unread: Vec<u8>,
-        is_farewell: bool,
     },
     /// The shard forgets what the other broker has lost.
     Prepares(Accepted),
@@ -69,6 +68,8 @@ struct Pump {
     from_here: Vec<u8>,
     is_over_there: bool,
     is_over_here: bool,
+    /// The bytes of the other broker that were looked at and are no whole packet.
+    seen: usize,
     out: Output,
 }
 
@@ -79,8 +80,6 @@ pub struct Bridge {
     is_fresh: Option<bool>,
     /// The time of the last connection.
     pub connected: u64,
-    /// The session at the other broker that has to be ended in 3.1.1 is ended.
-    is_cleared: bool,
     backoff: Backoff,
     rules: Arc<TopicRules>,
 }
@@ -96,7 +95,6 @@ impl Bridge {
             stage: Stage::Down,
             is_fresh: None,
             connected: 0,
-            is_cleared: false,
             backoff: backoff(),
             rules: Arc::new(plan.rules()),
         }
@@ -133,7 +131,6 @@ impl World {
 
     pub fn bridge_starts(&mut self) {
         self.bridge.is_fresh = None;
-        self.bridge.is_cleared = false;
         self.bridge.backoff = backoff();
         self.begin_attempt();
     }
@@ -238,9 +235,6 @@ impl World {
             return self.wait("cannot connect");
         }
         let version = self.plan.version;
-        let begins_anew = self.bridge.is_fresh == Some(true)
-            && self.bridge.rules.highest_qos_out() == QoS::ExactlyOnce
-            && !self.bridge.is_cleared;
         let line = self.dial();
         let mut bytes = Vec::new();
         Hello {
@@ -248,7 +242,7 @@ impl World {
             notification_topic: None,
             version,
             client_id: "homing-x",
-            clean_start: begins_anew,
+            clean_start: false,
             keep_alive: 10,
             session_expiry: 86_400,
             receive_maximum: self.plan.receive_maximum,
@@ -259,8 +253,7 @@ impl World {
         }
         .put(&mut bytes)
         .expect("short names");
-        let is_farewell = begins_anew && !version.is_v5();
-        self.bridge.stage = Stage::AwaitsConnack { line, unread: Vec::new(), is_farewell };
+        self.bridge.stage = Stage::AwaitsConnack { line, unread: Vec::new() };
         self.arm(self.now + ANSWER_MS);
         self.send_to_far(line, &bytes);
     }
@@ -292,8 +285,8 @@ impl World {
 
     fn look_for_connack(&mut self) {
         let version = self.plan.version;
-        let Stage::AwaitsConnack { line, unread, is_farewell } = &mut self.bridge.stage else { return };
-        let (line, is_farewell) = (*line, *is_farewell);
+        let Stage::AwaitsConnack { line, unread } = &mut self.bridge.stage else { return };
+        let line = *line;
         let (terms, length) = match decode(unread, version, 1_000).expect("a lawful CONNACK") {
             Decoded::Packet { packet: Packet::Connack(connack), length } => {
                 (TermsThere::of(&connack), length)
@@ -303,25 +296,28 @@ impl World {
         };
         let rest = unread.split_off(length);
         let Ok(terms) = terms else { return self.fails("refused") };
-        if is_farewell {
-            let mut bytes = Vec::new();
-            let end = Packet::Disconnect(Disconnect::new(ReasonCode::NORMAL_DISCONNECTION));
-            encode(&end, version, &mut bytes).expect("no properties");
-            self.send_to_far(line, &bytes);
-            self.leave_line();
-            self.bridge.is_cleared = true;
-            return self.start_dialling();
-        }
         let accepted =
             Accepted { line, rest, is_over: false, terms, session: BridgeSession::default(), commit: None };
-        if self.bridge.is_fresh == Some(true) {
+        if self.bridge.is_fresh == Some(true) && !self.must_free(&terms) {
             return self.give_filters(None, Some(accepted));
         }
         self.prepare_link(accepted);
     }
 
-    fn prepare_link(&mut self, mut accepted: Accepted) {
+    fn must_free(&self, terms: &TermsThere) -> bool {
+        terms.session_present && self.bridge.rules.highest_qos_out() == QoS::ExactlyOnce
+    }
+
+    /// The other broker has freed all identifiers of an earlier session, so this one has been connected.
+    fn is_freed(&mut self) {
         self.bridge.is_fresh = Some(false);
+        self.give_filters(None, None);
+    }
+
+    fn prepare_link(&mut self, mut accepted: Accepted) {
+        if !self.must_free(&accepted.terms) {
+            self.bridge.is_fresh = Some(false);
+        }
         let terms = accepted.terms;
         let lost = if terms.session_present { SessionThere::Kept } else { SessionThere::Lost };
         let (session, commit) = self.prepare(lost);
@@ -352,8 +348,19 @@ impl World {
         let is_stale = |own: &&String| !filters.iter().any(|(filter, _)| filter == own);
         let stale = session.filters.iter().filter(is_stale).cloned().collect();
         let version = self.plan.version;
-        let link_terms = LinkTerms { version, there: terms, patience: PATIENCE, packet_size_here: 1 << 20 };
+        let link_terms = LinkTerms {
+            version,
+            there: terms,
+            patience: PATIENCE,
+            packet_size_here: 1 << 20,
+            takes_retained_here: true,
+        };
         let link = Link::begin(self.instant(), Arc::clone(&rules), link_terms, stale, &mut out);
+        let mut link = link.expect("short filters");
+        if self.bridge.is_fresh == Some(true) {
+            self.oracle.totals.freed += 1;
+            link.free_identifiers(self.instant(), &mut out);
+        }
         let socket = self.open(Owner::Bridge, &bridge::client_id("x"));
         self.oracle.totals.connections += 1;
         self.bridge.connected = self.now;
@@ -362,13 +369,14 @@ impl World {
         self.bridge.stage = Stage::Linked(Box::new(Pump {
             line,
             socket,
-            link: link.expect("short filters"),
+            link,
             unread_there: rest,
             unread_here: Vec::new(),
             from_there: Vec::new(),
             from_here: Vec::new(),
             is_over_there: is_over,
             is_over_here: false,
+            seen: 0,
             out,
         }));
         self.pump();

@@ -26,7 +26,8 @@ impl World {
                 pump.from_here.append(&mut pump.unread_here);
             }
             let before = (pump.from_there.len(), pump.from_here.len());
-            if let Err(end) = pump.handle(self.instant()) {
+            let came = std::mem::replace(&mut pump.seen, before.0) != before.0;
+            if let Err(end) = pump.handle(self.instant(), came) {
                 return self.link_ends(*pump, &end);
             }
             self.tell(&mut pump);
@@ -36,7 +37,7 @@ impl World {
             let is_over = pump.is_over_there && pump.unread_there.is_empty()
                 || pump.is_over_here && pump.unread_here.is_empty();
             if is_over {
-                let _ = pump.handle(self.instant());
+                let _ = pump.handle(self.instant(), false);
                 self.finish(*pump, None);
                 return self.wait("closed");
             }
@@ -65,6 +66,7 @@ impl World {
         let there: Vec<u8> = pump.out.there.drain(..room.min(pump.out.there.len())).collect();
         if !there.is_empty() {
             self.send_to_far(pump.line, &there);
+            pump.link.wrote(self.instant(), there.len());
         }
         !here.is_empty() || !there.is_empty()
     }
@@ -79,13 +81,16 @@ impl World {
         }
     }
 
-    fn link_ends(&mut self, mut pump: Pump, end: &LinkEnd) {
+    fn link_ends(&mut self, pump: Pump, end: &LinkEnd) {
         match end {
             LinkEnd::Unanswered => self.oracle.totals.unanswered += 1,
             LinkEnd::Unacknowledged => self.oracle.totals.unacknowledged += 1,
+            LinkEnd::Freed => {
+                self.finish(pump, Some(end));
+                return self.is_freed();
+            }
             other => panic!("the link ends: {other}"),
         }
-        let _ = pump.handle(self.instant());
         self.finish(pump, Some(end));
         self.wait(&end.to_string());
     }
@@ -102,9 +107,13 @@ impl World {
 }
 
 impl Pump {
-    fn handle(&mut self, now: Instant) -> Result<(), LinkEnd> {
+    fn handle(&mut self, now: Instant, came: bool) -> Result<(), LinkEnd> {
         let used = self.link.take_from_there(now, &self.from_there, &mut self.out)?;
         self.from_there.drain(..used);
+        self.seen = self.from_there.len();
+        if came && used == 0 {
+            self.link.moved(now);
+        }
         let used = self.link.take_from_here(now, &self.from_here, &mut self.out)?;
         self.from_here.drain(..used);
         if self.link.deadline() <= now {

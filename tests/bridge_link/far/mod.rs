@@ -47,8 +47,6 @@ struct Session {
     queue: VecDeque<Queued>,
     flight: VecDeque<Flight>,
     last_id: u16,
-    /// 3.1.1 with Clean Session: it ends with its connection.
-    is_clean: bool,
     /// The bridge has said something behind CONNECT, so it has read CONNACK.
     is_known: bool,
 }
@@ -122,7 +120,7 @@ impl Far {
             self.unread.remove(&connection.line);
             // No client can know of a session that began with a CONNACK that was lost, and what
             // follows when the next CONNACK has Session Present 1. So this broker forgets it.
-            if self.session.as_ref().is_some_and(|session| session.is_clean || !session.is_known) {
+            if self.session.as_ref().is_some_and(|session| !session.is_known) {
                 self.session = None;
             }
         }
@@ -264,13 +262,9 @@ impl World {
             self.lines[line].up_is_open = false;
             return self.send_from_far(line, 0, &[]);
         }
-        if connect.clean_start && self.far.session.is_some() {
-            self.oracle.totals.old_sessions_cleared += 1;
-            self.far_forgets();
-        }
+        assert!(!connect.clean_start, "what the other broker keeps for the bridge would be lost");
         let session_present = self.far.session.is_some();
-        let session = self.far.session.get_or_insert_default();
-        session.is_clean = connect.clean_start && !version.is_v5();
+        self.far.session.get_or_insert_default();
         let quota = if version.is_v5() { connect.properties.receive_maximum.unwrap_or(u16::MAX) } else { 20 };
         self.far.connection = Some(Connection {
             line,

@@ -2,7 +2,7 @@
 
 use super::link::Output;
 use super::path::Way;
-use crate::mqtt::codec::{AckKind, put_acknowledgement};
+use crate::mqtt::codec::{AckKind, RelayedPublish, put_acknowledgement};
 use crate::mqtt::packet::{Acknowledgement, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode};
 
 /// Returns an acknowledgement with its kind; `None` for every other packet.
@@ -17,6 +17,22 @@ pub(super) fn acknowledgement_of<'a, 'p>(
         Packet::Pubcomp(ack) => Some((AckKind::Pubcomp, ack)),
         _ => None,
     }
+}
+
+/// A topic that the shard refuses: it is reserved for the broker. A message that does not come in is
+/// passed on under this name, without its payload, so that its acknowledgement keeps its place
+/// among the others. 5.0 [MQTT-4.6.0-2], [MQTT-4.6.0-3]
+pub(super) const REFUSED: [&str; 2] = ["$SYS/bridge/refused", ""];
+
+/// Passes a message of the other broker on under [`REFUSED`]. QoS 0 has no acknowledgement.
+pub(super) fn put_refused(dup: bool, qos: QoS, packet_id: Option<PacketId>, out: &mut Output) {
+    if qos == QoS::AtMostOnce {
+        return;
+    }
+    let (message_expiry, properties) = (None, Default::default());
+    let retain = false;
+    RelayedPublish { dup, qos, retain, topic: REFUSED, packet_id, message_expiry, properties, payload: &[] }
+        .put(ProtocolVersion::V5, &mut out.here);
 }
 
 /// Tells the shard that a message cannot pass. The negative acknowledgement is counted, and makes a

@@ -24,6 +24,15 @@ impl Backoff {
         whole.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0)
     }
 
+    /// Begins anew if a connection lasted for longer than the next wait. A shorter one may have ended
+    /// for a reason that the next one meets at once: a message that one side does not take, or another
+    /// client with the same identifier.
+    pub fn lasted(&mut self, time: Duration) {
+        if time > self.next {
+            self.reset();
+        }
+    }
+
     /// Begins anew, because an attempt was successful.
     pub fn reset(&mut self) {
         self.next = self.first;

@@ -78,6 +78,20 @@ impl Deadlines {
         (self.heard, self.answer) = (now, Instant::NEVER);
     }
 
+    /// Notes that bytes move, of a packet that has not come whole or that stands before what has to be
+    /// answered. On a slow line a large packet takes longer than any answer, so each time that runs
+    /// begins anew.
+    pub fn moved(&mut self, now: Instant) {
+        for answer in [&mut self.answer, &mut self.suback] {
+            if !answer.is_never() {
+                *answer = now + self.patience.answer;
+            }
+        }
+        if !self.progress.is_never() {
+            self.progress = now;
+        }
+    }
+
     /// Notes that a message or an acknowledgement passed, in any direction.
     pub fn passed(&mut self, now: Instant) {
         self.passed = now;
@@ -193,6 +207,20 @@ mod tests {
         deadlines.heard(at(9));
         assert_eq!((deadlines.next(), deadlines.due(at(10))), (at(10), Due::Unanswered));
         deadlines.subscribed();
+        assert!(deadlines.next().is_never());
+    }
+
+    #[test]
+    fn bytes_that_move_begin_each_time_anew_that_runs_and_no_other() {
+        let patience = Patience { keep_alive: Duration::ZERO, ..deadlines().patience };
+        let mut deadlines = Deadlines::new(Instant::ZERO, patience);
+        deadlines.expects_acknowledgement(at(1));
+        deadlines.moved(at(9));
+        assert_eq!((deadlines.due(at(18)), deadlines.next()), (Due::Nothing, at(19)));
+        deadlines.subscribed();
+        assert_eq!((deadlines.due(at(38)), deadlines.next()), (Due::Nothing, at(39)));
+        deadlines.acknowledged(at(38), false);
+        deadlines.moved(at(38));
         assert!(deadlines.next().is_never());
     }
 

@@ -181,9 +181,10 @@ impl TermsThere {
         TermsThere { packet_size: self.packet_size.into_iter().chain(largest).min(), ..self }
     }
 
-    /// Returns the Keep Alive of the connection.
+    /// Returns the Keep Alive of the connection. A broker that demands none is asked all the same: it
+    /// may be gone without a word.
     pub fn keep_alive(&self, asked: u16) -> Duration {
-        Duration::from_secs(self.keep_alive.unwrap_or(asked).into())
+        Duration::from_secs(self.keep_alive.filter(|demanded| *demanded > 0).unwrap_or(asked).into())
     }
 }
 

@@ -1,8 +1,11 @@
 //! The packets of an established connection between the shard and the other broker.
 
 use super::BridgeState;
-use super::answers::{accept_here, acknowledgement_of, answer_here, refuse_here, turn_back};
+use super::answers::{
+    REFUSED, accept_here, acknowledgement_of, answer_here, put_refused, refuse_here, turn_back,
+};
 use super::deadlines::{Deadlines, Due, Patience};
+use super::freeing::Freeing;
 use super::hello::TermsThere;
 use super::identifiers::Identifiers;
 use super::notification::Notification;
@@ -12,8 +15,8 @@ use super::rules::TopicRules;
 use super::subscribe::Subscribing;
 pub use super::subscribe::{FRESH_SESSION, put_filters_here};
 use crate::mqtt::codec::{
-    AckKind, Decoded, LARGEST_PACKET, RelayedPublish, decode_next, encode, encode_acknowledgement,
-    put_acknowledgement, short_acknowledgement,
+    AckKind, DecodeError, Decoded, LARGEST_PACKET, PacketType, PublishFront, RelayedPublish, decode_next,
+    encode, encode_acknowledgement, front, publish_front, put_acknowledgement, short_acknowledgement,
 };
 use crate::mqtt::packet::{
     Acknowledgement, Disconnect, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode,
@@ -21,11 +24,6 @@ use crate::mqtt::packet::{
 use crate::time::Instant;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A topic that the shard refuses: it is reserved for the broker. A message that no rule lets in is
-/// passed on under this name, without its payload, so that its acknowledgement keeps its place
-/// among the others. 5.0 [MQTT-4.6.0-2], [MQTT-4.6.0-3]
-const REFUSED: [&str; 2] = ["$SYS/bridge/refused", ""];
 
 /// The bytes of an acknowledgement in its short form.
 const SHORT: usize = 4;
@@ -50,6 +48,9 @@ pub struct LinkTerms {
     pub patience: Patience,
     /// The largest packet that the shard takes.
     pub packet_size_here: u32,
+    /// False if the shard takes no retained messages. A PUBLISH with RETAIN then passes without it:
+    /// the shard would end the connection, and the message would come again for ever.
+    pub takes_retained_here: bool,
 }
 
 /// One established connection: what passes, and what both sides have not answered.
@@ -68,6 +69,13 @@ pub struct Link {
     news: Vec<LinkNews>,
     loops: Loops,
     notification: Notification,
+    /// The QoS 2 identifiers that are freed at the other broker, before any message leaves; `None`
+    /// where it remembers none of an earlier session here.
+    freeing: Option<Freeing>,
+    /// Bytes of a refused message that are to come and are left out.
+    skips: usize,
+    /// Bytes at the front of those for the other broker, up to the last packet that it has to answer.
+    unwritten: usize,
 }
 
 impl Link {
@@ -97,6 +105,9 @@ impl Link {
             news,
             loops: Loops::default(),
             notification: Notification::default(),
+            freeing: None,
+            skips: 0,
+            unwritten: 0,
         };
         link.subscribe_there(now, out)?;
         Ok(link)
@@ -105,6 +116,29 @@ impl Link {
     /// Ends the connection when no message has passed for this time.
     pub fn end_when_idle(&mut self, idle: Duration) {
         self.deadlines.set_idle(idle);
+    }
+
+    /// Frees each Packet Identifier at the other broker, and then ends with [`LinkEnd::Freed`]: for the
+    /// first connection of a session here, if the other broker has kept its session. No message
+    /// leaves before.
+    pub fn free_identifiers(&mut self, now: Instant, out: &mut Output) {
+        let freeing = self.freeing.insert(Freeing::default());
+        freeing.put_next(self.terms.version, &mut out.there);
+        self.deadlines.expects_acknowledgement(now);
+        self.unwritten = out.there.len();
+    }
+
+    /// Notes that bytes of a packet came that is not whole yet.
+    pub fn moved(&mut self, now: Instant) {
+        self.deadlines.moved(now);
+    }
+
+    /// Notes that the stream to the other broker took this many bytes.
+    pub fn wrote(&mut self, now: Instant, bytes: usize) {
+        if self.unwritten > 0 {
+            self.unwritten = self.unwritten.saturating_sub(bytes);
+            self.deadlines.moved(now);
+        }
     }
 
     /// Writes the path of messages, and drops those that come back. By 5.0 alone: 3.x has no
@@ -162,7 +196,11 @@ impl Link {
     pub fn expired(&mut self, now: Instant, out: &mut Output) -> Result<(), LinkEnd> {
         match self.deadlines.due(now) {
             Due::Nothing => Ok(()),
-            Due::Ping => Ok(encode(&Packet::Pingreq, self.terms.version, &mut out.there)?),
+            Due::Ping => {
+                encode(&Packet::Pingreq, self.terms.version, &mut out.there)?;
+                self.unwritten = out.there.len();
+                Ok(())
+            }
             Due::Unanswered => Err(LinkEnd::Unanswered),
             Due::Unacknowledged => Err(LinkEnd::Unacknowledged),
             Due::Idle => Err(LinkEnd::Idle),
@@ -182,6 +220,11 @@ impl Link {
     ) -> Result<usize, LinkEnd> {
         let mut used = 0;
         loop {
+            let skipped = self.skips.min(bytes.len() - used);
+            if skipped > 0 {
+                (self.skips, used) = (self.skips - skipped, used + skipped);
+                self.deadlines.moved(now);
+            }
             let rest = bytes.get(used..).unwrap_or_default();
             if let Some((kind, id)) = short_acknowledgement(rest) {
                 self.deadlines.heard(now);
@@ -189,14 +232,27 @@ impl Link {
                 used += SHORT;
                 continue;
             }
-            let largest = self.terms.packet_size_here;
-            match decode_next(rest, self.terms.version, largest, "").map_err(LinkEnd::Malformed)? {
-                Decoded::Incomplete { .. } => return Ok(used),
-                Decoded::Packet { packet, length } => {
+            let (version, largest) = (self.terms.version, self.terms.packet_size_here);
+            match decode_next(rest, version, largest, "") {
+                Ok(Decoded::Incomplete { .. }) => return Ok(used),
+                Ok(Decoded::Packet { packet, length }) => {
                     self.deadlines.heard(now);
                     self.came_from_there(now, &packet, out)?;
                     used += length;
                 }
+                // By 3.x the bridge cannot say how much it takes.
+                Err(error @ DecodeError::PacketTooLarge { .. }) if !version.is_v5() => {
+                    if front(rest, version, LARGEST_PACKET)
+                        .is_none_or(|(kind, _)| kind != PacketType::Publish)
+                    {
+                        return Err(LinkEnd::Malformed(error));
+                    }
+                    let front = publish_front(rest, version).map_err(LinkEnd::Malformed)?;
+                    let Some(front) = front else { return Ok(used) };
+                    self.skips = front.length;
+                    self.leave_out(now, &front, out);
+                }
+                Err(error) => return Err(LinkEnd::Malformed(error)),
             }
         }
     }
@@ -212,7 +268,7 @@ impl Link {
             let rest = bytes.get(used..).unwrap_or_default();
             match decode_next(rest, ProtocolVersion::V5, LARGEST_PACKET, "").map_err(LinkEnd::FaultHere)? {
                 Decoded::Incomplete { .. } => break,
-                Decoded::Packet { packet, .. } if self.subscribing.holds_back(&packet) => break,
+                Decoded::Packet { packet, .. } if self.holds_back(&packet) => break,
                 Decoded::Packet { packet, length } => {
                     self.came_from_here(now, &packet, out)?;
                     used += length;
@@ -223,6 +279,13 @@ impl Link {
             self.deadlines.sent(now);
         }
         Ok(used)
+    }
+
+    /// Returns true if a packet of the shard has to wait for the other broker.
+    #[inline]
+    fn holds_back(&self, packet: &Packet<'_>) -> bool {
+        let is_exchange = matches!(packet, Packet::Publish(_) | Packet::Pubrel(_));
+        self.subscribing.holds_back(packet) || self.freeing.is_some() && is_exchange
     }
 
     /// Writes the end of both connections.
@@ -266,6 +329,9 @@ impl Link {
         out: &mut Output,
     ) -> Result<(), LinkEnd> {
         self.deadlines.passed(now);
+        if kind == AckKind::Pubcomp && self.freeing.is_some() {
+            return self.freed(now, out);
+        }
         match kind {
             AckKind::Puback => {
                 self.completed(now, ack.packet_id);
@@ -280,6 +346,20 @@ impl Link {
             AckKind::Pubrel => {}
         }
         Ok(encode_acknowledgement(kind, ack, ProtocolVersion::V5, &mut out.here)?)
+    }
+
+    /// Notes that the other broker has freed an identifier.
+    fn freed(&mut self, now: Instant, out: &mut Output) -> Result<(), LinkEnd> {
+        self.deadlines.acknowledged(now, true);
+        let Some(freeing) = &mut self.freeing else { return Ok(()) };
+        if !freeing.is_answered() {
+            return Ok(());
+        }
+        if !freeing.put_next(self.terms.version, &mut out.there) {
+            return Err(LinkEnd::Freed);
+        }
+        self.unwritten = out.there.len();
+        Ok(())
     }
 
     fn came_from_here(&mut self, now: Instant, packet: &Packet<'_>, out: &mut Output) -> Result<(), LinkEnd> {
@@ -315,20 +395,21 @@ impl Link {
         out: &mut Output,
     ) -> Result<(), LinkEnd> {
         self.deadlines.passed(now);
-        if kind == AckKind::Pubrel {
-            if self.terms.there.maximum_qos < QoS::ExactlyOnce {
-                // The other broker knows no QoS 2, so the rest of the exchange is here.
-                answer_here(AckKind::Pubcomp, ack.packet_id, ReasonCode::SUCCESS, out);
-                return Ok(());
-            }
-            self.expect(now, ack.packet_id);
+        if kind == AckKind::Pubrel && self.terms.there.maximum_qos < QoS::ExactlyOnce {
+            // The other broker knows no QoS 2, so the rest of the exchange is here.
+            answer_here(AckKind::Pubcomp, ack.packet_id, ReasonCode::SUCCESS, out);
+            return Ok(());
         }
         let version = self.terms.version;
         if self.loops.ends_well(kind, ack.packet_id) {
             put_acknowledgement(&mut out.there, kind, ack.packet_id, ReasonCode::SUCCESS, version);
-            return Ok(());
+        } else {
+            encode_acknowledgement(kind, ack, version, &mut out.there)?;
         }
-        Ok(encode_acknowledgement(kind, ack, version, &mut out.there)?)
+        if kind == AckKind::Pubrel {
+            self.expect(now, ack.packet_id, out);
+        }
+        Ok(())
     }
 
     /// Passes a message of the shard to the other broker.
@@ -378,7 +459,7 @@ impl Link {
         if qos < publish.qos {
             self.lowered.insert(id);
         }
-        self.expect(now, id);
+        self.expect(now, id, out);
     }
 
     /// Passes a message of the other broker to the shard. The shard refuses one that no rule lets
@@ -397,7 +478,7 @@ impl Link {
         let relayed = RelayedPublish {
             dup: publish.dup,
             qos: publish.qos,
-            retain: publish.retain,
+            retain: publish.retain && self.terms.takes_retained_here,
             topic: topic.unwrap_or(REFUSED),
             packet_id: publish.packet_id,
             message_expiry: publish.properties.message_expiry,
@@ -416,18 +497,23 @@ impl Link {
             Some(_) if is_back => self.counts.looped += 1,
             Some(_) => self.counts.too_large += 1,
         }
-        if publish.qos != QoS::AtMostOnce {
-            let properties = Default::default();
-            let bare = RelayedPublish { message_expiry: None, properties, payload: &[], ..relayed };
-            RelayedPublish { retain: false, topic: REFUSED, ..bare }.put(version, &mut out.here);
-        }
+        put_refused(publish.dup, publish.qos, publish.packet_id, out);
         Ok(())
     }
 
-    /// Notes that the other broker has to complete an exchange.
-    fn expect(&mut self, now: Instant, id: PacketId) {
+    /// Passes on that a message came which is larger than the shard takes, of which the front has come.
+    fn leave_out(&mut self, now: Instant, front: &PublishFront, out: &mut Output) {
+        self.deadlines.heard(now);
+        self.deadlines.passed(now);
+        self.counts.too_large += 1;
+        put_refused(front.dup, front.qos, front.packet_id, out);
+    }
+
+    /// Notes that the other broker has to complete an exchange, whose packet is at the end of `out`.
+    fn expect(&mut self, now: Instant, id: PacketId, out: &Output) {
         self.unacknowledged.insert(id);
         self.deadlines.expects_acknowledgement(now);
+        self.unwritten = out.there.len();
     }
 
     fn completed(&mut self, now: Instant, id: PacketId) {
@@ -442,7 +528,9 @@ impl Link {
         } else {
             self.deadlines.subscribed();
         }
-        self.subscribing.put_there(self.terms.there.maximum_qos, self.terms.version, &mut out.there)
+        self.subscribing.put_there(self.terms.there.maximum_qos, self.terms.version, &mut out.there)?;
+        self.unwritten = out.there.len();
+        Ok(())
     }
 
     fn subscribed_there(

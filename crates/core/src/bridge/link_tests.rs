@@ -46,7 +46,8 @@ impl Fixture {
             answer: Duration::from_secs(10),
             acknowledgement: Duration::from_secs(30),
         };
-        let terms = LinkTerms { version, there, patience, packet_size_here: 1_000 };
+        let terms =
+            LinkTerms { version, there, patience, packet_size_here: 1_000, takes_retained_here: true };
         let mut out = Output::default();
         let link = Link::begin(Instant::ZERO, Arc::new(rules), terms, vec!["old".into()], &mut out);
         Fixture { link: link.expect("short filters"), version, out }
@@ -154,7 +155,8 @@ fn more_filters_than_a_broker_takes_at_once_are_asked_for_in_turn() {
         answer: Duration::from_secs(10),
         acknowledgement: Duration::from_secs(30),
     };
-    let terms = LinkTerms { version: V5, there: THERE, patience, packet_size_here: 1_000 };
+    let terms =
+        LinkTerms { version: V5, there: THERE, patience, packet_size_here: 1_000, takes_retained_here: true };
     let (mut out, at) = (Output::default(), |seconds| Instant::ZERO + Duration::from_secs(seconds));
     let rules = Arc::new(TopicRules::new(rules));
     let mut link = Link::begin(at(0), rules, terms, vec![], &mut out).expect("short filters");
@@ -246,6 +248,7 @@ fn a_message_that_grows_beyond_the_limit_of_this_broker_is_refused_and_not_sent_
             acknowledgement: Duration::ZERO,
         },
         packet_size_here: 1_000,
+        takes_retained_here: true,
     };
     fixture.link =
         Link::begin(Instant::ZERO, Arc::new(rules), terms, vec![], &mut Output::default()).expect("short");
@@ -253,6 +256,83 @@ fn a_message_that_grows_beyond_the_limit_of_this_broker_is_refused_and_not_sent_
     fixture.there(&Packet::Publish(publish("orders", QoS::AtLeastOnce, &large))).expect("goes on");
     assert_eq!(fixture.said().0, ["PUBLISH $SYS/bridge/refused q1 dup 7"]);
     assert_eq!(fixture.link.counts().too_large, 1);
+}
+
+#[test]
+fn a_3_1_1_message_that_is_too_large_is_left_out_and_the_next_one_passes() {
+    let mut bytes = Vec::new();
+    let (large, orders) = (vec![b'x'; 2_000], "plant/orders");
+    for (packet_id, payload) in [(7, &large[..]), (8, b"y")] {
+        let message =
+            Publish { packet_id: Some(id(packet_id)), ..publish(orders, QoS::AtLeastOnce, payload) };
+        encode(&Packet::Publish(message), V3_1_1, &mut bytes).expect("a lawful packet");
+    }
+    let expected = ["PUBLISH $SYS/bridge/refused q1 dup 7", "PUBLISH orders q1 dup retain 8"];
+    for read in [bytes.len(), 1, 700] {
+        let mut fixture = Fixture::established(V3_1_1, THERE);
+        let mut kept = Vec::new();
+        for bytes in bytes.chunks(read) {
+            kept.extend_from_slice(bytes);
+            let used = fixture.link.take_from_there(Instant::ZERO, &kept, &mut fixture.out);
+            kept.drain(..used.expect("goes on"));
+            assert!(kept.len() < 100, "the large one is not kept: {}", kept.len());
+        }
+        assert_eq!(fixture.said().0, expected, "{read} bytes at once");
+        assert_eq!(fixture.link.counts().too_large, 1);
+    }
+    // A 5.0 broker was told how much the bridge takes.
+    let mut fixture = Fixture::established(V5, THERE);
+    let large = Packet::Publish(publish(orders, QoS::AtLeastOnce, &[b'x'; 2_000]));
+    assert!(matches!(fixture.there(&large), Err(LinkEnd::Malformed(_))));
+}
+
+#[test]
+fn a_retained_message_passes_without_retain_where_this_broker_takes_none() {
+    let rules = Arc::new(TopicRules::new([rule(Direction::In, "", "orders", "")]));
+    let patience =
+        Patience { keep_alive: Duration::ZERO, answer: Duration::ZERO, acknowledgement: Duration::ZERO };
+    let (there, packet_size_here) = (THERE, 1_000);
+    let terms = LinkTerms { version: V5, there, patience, packet_size_here, takes_retained_here: false };
+    let mut fixture = Fixture::established(V5, THERE);
+    fixture.link =
+        Link::begin(Instant::ZERO, rules, terms, vec![], &mut Output::default()).expect("short filters");
+    let message = Publish { retain: true, ..publish("orders", QoS::AtLeastOnce, b"x") };
+    fixture.there(&Packet::Publish(message)).expect("passes");
+    assert_eq!(fixture.said().0, ["PUBLISH orders q1 dup 7"]);
+}
+
+#[test]
+fn bytes_that_move_keep_a_slow_connection_and_silence_ends_it() {
+    let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+    let mut fixture = Fixture::established(V5, THERE);
+    fixture.here(&Packet::Publish(publish("sensors/1", QoS::AtLeastOnce, &[b'x'; 500]))).expect("passes");
+    let length = fixture.out.there.len();
+    fixture.link.wrote(at(20), 200);
+    fixture.link.wrote(at(40), length - 200);
+    assert_eq!(fixture.link.expired(at(53), &mut fixture.out), Ok(()));
+    // What is written behind it says nothing about its acknowledgement.
+    fixture.link.wrote(at(60), 100);
+    assert_eq!(fixture.link.expired(at(70), &mut fixture.out), Err(LinkEnd::Unacknowledged));
+}
+
+#[test]
+fn a_broker_that_remembers_an_earlier_session_is_freed_of_its_identifiers_before_a_message_leaves() {
+    for version in [V3_1_1, V5] {
+        let mut fixture = Fixture::established(version, THERE);
+        fixture.link.free_identifiers(Instant::ZERO, &mut fixture.out);
+        let message = Packet::Publish(publish("sensors/1", QoS::ExactlyOnce, b"x"));
+        assert_eq!(fixture.here(&message), Ok(0), "it waits");
+        // Messages of the other broker pass meanwhile.
+        fixture.there(&Packet::Publish(publish("plant/orders", QoS::AtLeastOnce, b"x"))).expect("passes");
+        assert_eq!(fixture.said().0, ["PUBLISH orders q1 dup retain 7"]);
+        let end = (1..=u16::MAX).find_map(|number| {
+            let mut answer = ack(ReasonCode::SUCCESS);
+            answer.packet_id = id(number);
+            fixture.there(&Packet::Pubcomp(answer)).err().map(|end| (number, end))
+        });
+        assert_eq!(end, Some((u16::MAX, LinkEnd::Freed)));
+        assert!(fixture.out.here.is_empty(), "the shard has asked for none of them");
+    }
 }
 
 #[test]
@@ -323,6 +403,7 @@ fn filters_with_wildcards_are_not_sent_to_a_broker_that_takes_none() {
             acknowledgement: Duration::ZERO,
         },
         packet_size_here: 1_000,
+        takes_retained_here: true,
     };
     let mut out = Output::default();
     let mut link = Link::begin(Instant::ZERO, Arc::new(rules), terms, vec![], &mut out).expect("short");

@@ -21,6 +21,7 @@
 //! | [`identifiers`] | a set of Packet Identifiers |
 //! | [`link`] | the packets of an established connection, in both directions |
 //! | `answers` | acknowledgements that pass, and those of the link itself |
+//! | `freeing` | the identifiers that the other broker remembers of an earlier session here |
 //! | `subscribe` | SUBSCRIBE and UNSUBSCRIBE to both sides |
 //! | `notification` | the state of the bridge on a topic of the other broker |
 //! | `outcome` | the end of such a connection, its counts and news |
@@ -31,6 +32,7 @@
 mod answers;
 pub mod backoff;
 pub mod deadlines;
+mod freeing;
 pub mod hello;
 pub mod identifiers;
 pub mod link;

@@ -53,6 +53,9 @@ pub enum LinkEnd {
     /// No message passes.
     #[error("no message passed within idle_timeout")]
     Idle,
+    /// The other broker has freed all identifiers of an earlier session here.
+    #[error("the identifiers of an earlier session are free")]
+    Freed,
 }
 
 impl From<EncodeError> for LinkEnd {

@@ -98,6 +98,11 @@ impl ListenerTerms {
         }
     }
 
+    /// Returns true if the client is a bridge or a sink of this broker.
+    pub(crate) fn serves_bridge(&self) -> bool {
+        matches!(self.serves, Served::Bridge(_))
+    }
+
     /// Returns the rules of a session alone that its client gets without a login.
     pub(crate) fn own_rules(&self) -> Option<SessionRules> {
         match &self.serves {
@@ -112,7 +117,7 @@ impl ListenerTerms {
     /// # Errors
     /// The refusal.
     pub(crate) fn check_prefix(&self, client_id: &str) -> Result<(), ConnectRefusal> {
-        let is_bridge = matches!(self.serves, Served::Bridge(_));
+        let is_bridge = self.serves_bridge();
         let prefixes = [bridge::CLIENT_ID_PREFIX, sink::CLIENT_ID_PREFIX];
         if prefixes.iter().any(|prefix| client_id.starts_with(prefix)) == is_bridge {
             return Ok(());

@@ -6,19 +6,21 @@ use crate::session::drops::DropReason;
 use crate::session::inbound::{Due, Receiver};
 use crate::session::violation::Violation;
 
-/// Returns the violation that ends a 3.x connection whose PUBLISH is not routed for `cause`.
+/// Returns the violation that ends a connection whose PUBLISH is not routed for `cause`. The publisher
+/// `discards_refused` messages if it takes each acknowledgement for a positive one: 3.x has no reason
+/// codes, and a bridge passes them on to a broker that gives the message up whatever the code.
 ///
-/// PUBACK and PUBREC of 3.x have no reason code. If the broker has no room for the message, it
-/// closes the connection, because the client would discard an acknowledged message. For other
-/// causes the message is acknowledged and dropped; the shard closes the connection itself if
-/// `acl.on_denied_publish` says so. Returns `None` then, and for a 5.0 connection.
+/// If the broker has no room for the message, it closes the connection, so that the publisher keeps
+/// the message. For other causes the message is acknowledged and dropped; the shard closes the
+/// connection itself if `acl.on_denied_publish` says so. Returns `None` then, and for a publisher that
+/// gets the reason.
 // 3.1.1 [MQTT-3.3.5-2]
 pub fn ends_connection(
-    version: ProtocolVersion,
+    discards_refused: bool,
     reason: ReasonCode,
     cause: Option<DropReason>,
 ) -> Option<Violation> {
-    if version.is_v5() {
+    if !discards_refused {
         return None;
     }
     match cause? {
@@ -73,11 +75,11 @@ mod tests {
         use DropReason::{DelayedFull, MemoryBudget, ReservedTopic, StoreFull, TopicTooDeep};
         let quota = ReasonCode::QUOTA_EXCEEDED;
         for cause in [MemoryBudget, StoreFull, DelayedFull] {
-            assert_eq!(ends_connection(V3_1_1, quota, Some(cause)).map(|v| v.reason), Some(quota));
-            assert_eq!(ends_connection(V5, quota, Some(cause)), None);
+            assert_eq!(ends_connection(true, quota, Some(cause)).map(|v| v.reason), Some(quota));
+            assert_eq!(ends_connection(false, quota, Some(cause)), None);
         }
         for cause in [None, Some(ReservedTopic), Some(TopicTooDeep)] {
-            assert_eq!(ends_connection(V3_1_1, ReasonCode::NOT_AUTHORIZED, cause), None);
+            assert_eq!(ends_connection(true, ReasonCode::NOT_AUTHORIZED, cause), None);
         }
     }
 

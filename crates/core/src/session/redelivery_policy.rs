@@ -58,6 +58,12 @@ impl RedeliveryPolicy {
         RedeliveryPolicy { ack, retry, negative_ack: true, ..self.clone() }
     }
 
+    /// Returns the settings of a bridge, before any rule. What the other broker refuses becomes a dead
+    /// letter, because nobody else keeps it.
+    pub fn for_bridges(&self) -> RedeliveryPolicy {
+        RedeliveryPolicy { negative_ack: true, ..self.clone() }
+    }
+
     /// Returns when a packet that was resent `round` times is due again on this connection. In 5.0
     /// the packet is then overdue and not resent. [`Instant::NEVER`] if redelivery is off.
     // 5.0 [MQTT-4.4.0-1]; 3.1 and 3.1.1 leave it open.

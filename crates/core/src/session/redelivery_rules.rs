@@ -4,6 +4,7 @@
 //! user are compared once, at CONNECT. Topics are compared for each message, if the session has
 //! rules for topics.
 
+use crate::bridge;
 use crate::session::drops::DropReasons;
 use crate::session::outbound::retry::OnExhausted;
 use crate::session::redelivery_policy::RedeliveryPolicy;
@@ -69,6 +70,9 @@ impl Rules {
         let bits = bits(&self.rules, |rule| rule.concerns(client_id, user_name));
         if client_id.starts_with(sink::CLIENT_ID_PREFIX) {
             return Arc::new(SessionRedelivery::new(&self.defaults.for_sinks(), chosen(&self.rules, bits)));
+        }
+        if client_id.starts_with(bridge::CLIENT_ID_PREFIX) {
+            return Arc::new(SessionRedelivery::new(&self.defaults.for_bridges(), chosen(&self.rules, bits)));
         }
         if bits == self.common {
             return Arc::clone(&self.nobody);

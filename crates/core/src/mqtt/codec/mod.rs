@@ -20,6 +20,7 @@ mod primitive;
 pub mod property;
 mod property_set;
 mod publish;
+mod publish_front;
 mod reason;
 mod relay;
 mod v3;
@@ -38,6 +39,7 @@ pub use acknowledgement::{AckKind, encode_acknowledgement, put_acknowledgement, 
 pub use error::{DecodeError, EncodeError};
 pub use packet_type::PacketType;
 pub use publish::{LARGEST_PACKET, PublishHead};
+pub use publish_front::{PublishFront, publish_front};
 pub use relay::RelayedPublish;
 
 use crate::mqtt::packet::{Disconnect, Packet, ProtocolVersion, ReasonCode};

@@ -17,7 +17,6 @@ use crate::session::trace_steps::StepKind;
 use crate::session::{Admitted, Session, Violation, publish_refusal};
 use crate::shard::Shard;
 use crate::shard::admission::{Change, Want};
-use crate::shard::clients::connection::Connection;
 use crate::shard::clients::pause::Pause;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::{DeliveryTurns, MatchExtent, PublicationOrigin};
@@ -448,8 +447,13 @@ impl<'a> ClientPublish<'a> {
             shard.core.counters.drops.count(cause);
             self.note_refusal(shard, topic, cause);
         }
+        let Some(connection) = shard.core.connections.get(id) else { return Flow::Closed };
+        let (version, is_bridge) = (connection.version(), connection.listener.serves_bridge());
+        // Behind a bridge the other broker would send the message again, and the bridge would never
+        // come to the next one.
         if cause == Some(DropReason::NotAuthorized)
             && shard.core.access.on_denied_publish() == DeniedPublish::Disconnect
+            && !is_bridge
         {
             if let (Some(packet_id), Some(session_entry)) =
                 (publish.packet_id, shard.core.sessions.get_mut(session))
@@ -462,10 +466,8 @@ impl<'a> ClientPublish<'a> {
         }
         // QoS 0 has no acknowledgement.
         let Some(packet_id) = publish.packet_id else { return Flow::Continue };
-        let Some(version) = shard.core.connections.get(id).map(Connection::version) else {
-            return Flow::Closed;
-        };
-        if let Some(violation) = publish_refusal::ends_connection(version, reason, cause) {
+        let discards_refused = !version.is_v5() || is_bridge;
+        if let Some(violation) = publish_refusal::ends_connection(discards_refused, reason, cause) {
             if let Some(session_entry) = shard.core.sessions.get_mut(session) {
                 session_entry.session.receiver.forget(packet_id);
             }
