@@ -1,5 +1,5 @@
-//! Readiness: clients can connect, every thread that they need works, and the store commits. For
-//! probes, and for the header of the pages.
+//! Readiness: clients can connect, every thread that they need works, and the store commits and has
+//! room. A node of a cluster is ready if it serves. For probes, and for the header of the pages.
 
 use super::state::AdminState;
 use super::store_state::{LATE, StoreState};

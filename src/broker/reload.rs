@@ -1,7 +1,8 @@
 //! Reading the configuration and its files again while the broker runs: all of it, or nothing.
 //!
 //! Everything is read and checked before anything changes. Then the new settings go to every shard,
-//! which swaps them between two turns. Last come the listeners: their sockets were bound before. No
+//! which swaps them between two turns. Which changes wait for a restart is decided in
+//! `src/config/difference.rs`, and in `src/config/listener_changes.rs` for listeners. Last come the listeners: their sockets were bound before. No
 //! connection is closed, except those of users, certificates and bans that the files have changed.
 
 use super::connect_limits::LiveLimits;

@@ -184,7 +184,12 @@ impl Attempt<'_> {
         });
         let whole = async {
             let secrets = dial::read_files(self.bridge, address, self.files).await?;
-            self.hello(address, version, &secrets).await
+            match self.hello(address, version, true, &secrets).await {
+                Err(AttemptEnd::Refused(refused)) if refused.reason == ReasonCode::RETAIN_NOT_SUPPORTED => {
+                    self.hello(address, version, false, &secrets).await
+                }
+                hello => hello,
+            }
         };
         tokio::time::timeout(self.bridge.patience(), whole).await.unwrap_or(Err(AttemptEnd::Late))
     }
@@ -194,6 +199,7 @@ impl Attempt<'_> {
         &self,
         address: &BridgeAddress,
         version: ProtocolVersion,
+        retains_will: bool,
         secrets: &Secrets,
     ) -> Result<Accepted, AttemptEnd> {
         let dialled = dial::connect(self.bridge, address, secrets, self.names).await?;
@@ -213,6 +219,7 @@ impl Attempt<'_> {
             bridge_bit: self.bridge.bridge_bit.unwrap_or(false),
             name: self.session.name.as_ref().map(BrokerPath::name),
             notification_topic: notification_topic.as_deref(),
+            retains_will,
         };
         greet(dialled, hello).await
     }

@@ -139,6 +139,7 @@ async fn look(
         bridge_bit: bridge.bridge_bit.unwrap_or(false),
         name: None,
         notification_topic: None,
+        retains_will: true,
     };
     let accepted = greet(dialled, hello).await?;
     stage.set(NO_SUBACK);

@@ -1,7 +1,7 @@
 //! WebSocket frames (RFC 6455 section 5): of the broker as a server, and of a bridge as a client.
 //!
-//! A message is not assembled: its payload passes on as it arrives. So a frame of 2^62 bytes, or a
-//! message of a million fragments, takes no memory. A frame may hold several MQTT packets, and a
+//! A message is not assembled: its payload passes on as it arrives. So a frame of 2^62 bytes (2^63 and
+//! more is refused), or a message of a million fragments, takes no memory. A frame may hold several MQTT packets, and a
 //! packet may cross frames and fragments [MQTT-6.0.0-2].
 //!
 //! The state of a connection takes 24 bytes, and 128 more while a ping or a close frame arrives.

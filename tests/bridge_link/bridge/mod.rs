@@ -240,6 +240,7 @@ impl World {
         Hello {
             name: None,
             notification_topic: None,
+            retains_will: true,
             version,
             client_id: "homing-x",
             clean_start: false,

@@ -50,6 +50,8 @@ pub struct Hello<'a> {
     pub name: Option<&'a str>,
     /// The topic there that has `0` when the bridge is not connected; `None` without one.
     pub notification_topic: Option<&'a str>,
+    /// False if the other broker takes no retained messages, and so no will with RETAIN.
+    pub retains_will: bool,
 }
 
 impl Hello<'_> {
@@ -73,7 +75,7 @@ impl Hello<'_> {
             client_id: self.client_id,
             will: self.notification_topic.map(|topic| WillMessage {
                 qos: QoS::AtLeastOnce,
-                retain: true,
+                retain: self.retains_will,
                 topic,
                 payload: DISCONNECTED,
                 delay: 0,
@@ -267,6 +269,7 @@ mod tests {
         bridge_bit: true,
         name: None,
         notification_topic: None,
+        retains_will: true,
     };
 
     #[test]

@@ -10,7 +10,9 @@
 //! | a ticket to a peer | its peer, which knows the order of tickets |
 //! | all others | the outbox, behind a mark that also gates all later bytes |
 //!
-//! Whether an acknowledgement needs a gate is decided in `shard/delivery/published.rs`.
+//! Whether an acknowledgement needs a gate is decided in `Published::end_transaction`
+//! (`shard/delivery/published.rs`), for `$delayed` in `publish.rs` beside it. Whether a commit is on the disk
+//! is decided by `store.durability`, in `LoggedStore::append` (`src/store/logged/mod.rs`).
 //!
 //! A gate opens with the commit of its batch. The gate of a QoS 1 message can open before: when
 //! every receiver has finished the message, its storage is not needed any more.

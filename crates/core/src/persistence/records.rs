@@ -1,8 +1,8 @@
 //! The records that a shard sends to the store: one record per change, in the order of the changes.
 //!
 //! A record adds, replaces or removes something; it never asks. Its times are those of this
-//! process. The store writes them as wall-clock time and reads them back in the same way, so expiry
-//! goes on while the broker is down.
+//! process. The store writes them as file time (`src/store/wall.rs`), which no change of the clock shifts,
+//! so expiry goes on while the broker is down.
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;

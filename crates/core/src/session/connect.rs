@@ -181,7 +181,7 @@ impl Negotiated {
 /// first.
 // 5.0 [MQTT-3.1.4-3], [MQTT-3.1.2-4], [MQTT-3.1.2-5]; 3.1.1 [MQTT-3.1.4-2], [MQTT-3.1.2-4],
 // [MQTT-3.1.2-6]
-pub fn take_over(connect: &Connect<'_>, old: Outlives) -> Ending {
+pub fn end_of_old(connect: &Connect<'_>, old: Outlives) -> Ending {
     let afresh = connect.clean_start || old == Outlives::No;
     if afresh { Ending::TakenOverAfresh } else { Ending::TakenOverResumed }
 }

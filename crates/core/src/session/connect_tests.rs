@@ -124,9 +124,9 @@ fn connack_tells_a_5_0_client_what_differs_from_its_request() {
 #[test]
 fn a_session_begins_afresh_on_request_or_if_it_ends_with_its_connection() {
     let resumes = Connect { clean_start: false, ..connect(V5) };
-    assert_eq!(take_over(&connect(V5), Outlives::Yes), Ending::TakenOverAfresh);
-    assert_eq!(take_over(&resumes, Outlives::No), Ending::TakenOverAfresh);
-    assert_eq!(take_over(&resumes, Outlives::Yes), Ending::TakenOverResumed);
+    assert_eq!(end_of_old(&connect(V5), Outlives::Yes), Ending::TakenOverAfresh);
+    assert_eq!(end_of_old(&resumes, Outlives::No), Ending::TakenOverAfresh);
+    assert_eq!(end_of_old(&resumes, Outlives::Yes), Ending::TakenOverResumed);
 }
 
 /// A connection whose client takes packets of so many bytes.

@@ -136,8 +136,8 @@ impl SharedGroup {
         self.online.next(most, accepts)
     }
 
-    /// Chooses the next offline member in turn that `accepts` takes. For groups without an online
-    /// member.
+    /// Chooses the next offline member in turn that `accepts` takes. For messages that no online member
+    /// has taken.
     pub fn choose_offline(&mut self, most: usize, accepts: impl FnMut(&Member) -> bool) -> Option<Member> {
         self.offline.next(most, accepts)
     }

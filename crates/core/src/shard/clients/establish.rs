@@ -87,7 +87,7 @@ impl ConnectRequest<'_> {
         };
         let ending = match is_of_another {
             true => Ending::TakenOverAfresh,
-            false => connect::take_over(connect, old_session),
+            false => connect::end_of_old(connect, old_session),
         };
         if let Some(old) = session_entry.connection {
             shard.core.write_disconnect(old, ReasonCode::SESSION_TAKEN_OVER, None);

@@ -7,7 +7,8 @@
 //!   A full in-flight window does not count; the message then waits in the queue of the member. A
 //!   shard does not know the room of members in other shards, so it assumes that these members can
 //!   take more.
-//! - Then come the other online members. The queue policy of each member decides.
+//! - Then come the other online members. The queue policy of each member decides: with `drop_oldest` a
+//!   full one takes the message before any offline member does.
 //! - Offline members come last, and only for QoS 1 and 2, because an offline session queues no QoS
 //!   0.
 //!
