@@ -9,9 +9,11 @@
 //! | file | what |
 //! |---|---|
 //! | `segment` | one file: its header, its frames, its end |
+//! | `candidate` | which files a start has to read |
 //! | [`recovery`] | what a start finds: the frames behind the database, and where the log goes on |
 //! | [`tail`] | reads frames while the log is written |
 
+mod candidate;
 pub mod recovery;
 mod segment;
 pub mod tail;
@@ -20,7 +22,7 @@ use super::StoreError;
 use super::files::{self, is_want_of_room, preallocate, sync};
 use super::frame::Digest;
 use crate::clock;
-use segment::{END, HEADER, Segment};
+use segment::{END, HEADER, Segment, Tail};
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
@@ -187,24 +189,49 @@ impl Log {
 
     /// Goes on in the next file, which has room for a frame of `least` bytes. A crash in between
     /// leaves a next file without frames.
+    ///
+    /// Errors: [`StoreError::Full`] if there is none, and then there is no file of its name either.
     fn go_on(&mut self, least: u64, room: Room) -> Result<(), StoreError> {
         // The frames must be on the disk before a file behind them is.
         self.sync()?;
         let size = self.segment_size.max(HEADER + least.next_multiple_of(8) + END);
         let next = self.position + 1;
         let path = path_of(&self.directory, next);
+        if path == self.active.path() {
+            return self.replace_active(size, room);
+        }
         self.take_file(&path, size, room)?;
         let begun = self.begin_next(&path, size, next);
         if let Err(StoreError::Full(_)) = begun {
-            // The name has a position that a smaller frame may get in the present file. If the
-            // deletion fails, the next attempt overwrites the file.
-            let _ = fs::remove_file(&path);
+            // The name has a position that a smaller frame may get in the present file. The next
+            // attempt then has another name, and would leave this file where it is.
+            discard(&path)?;
         }
         let segment = begun?;
         let active = std::mem::replace(&mut self.active, segment);
         let (path, size) = (active.path().to_owned(), active.size());
         self.older.push_back(Older { path, last: self.position, size });
         Ok(())
+    }
+
+    /// Puts a file of another size in the place of the active one, which has no frame and so the name
+    /// of the next one. Made under another name, so that no crash leaves half of it.
+    ///
+    /// Errors: [`StoreError::Full`] if there is no room. The active file is as it was.
+    fn replace_active(&mut self, size: u64, room: Room) -> Result<(), StoreError> {
+        let (made, path) = (replacement_in(&self.directory), self.active.path().to_owned());
+        self.take_file(&made, size, room)?;
+        let next = self.position + 1;
+        let begun = Segment::begin(made.clone(), size, self.id, next, self.digest);
+        if let Err(StoreError::Full(_)) = begun {
+            discard(&made)?;
+        }
+        begun?;
+        fs::rename(&made, &path).map_err(|error| failed(&made, &error))?;
+        sync(&self.directory).map_err(|error| failed(&self.directory, &error))?;
+        let segment = Segment::open(path, Tail { at: HEADER, size })?;
+        // A reader of the log may have the old file open. Its end leads on to the new one.
+        std::mem::replace(&mut self.active, segment).end(self.id, next)
     }
 
     fn create(&self, path: &Path, size: u64) -> Result<bool, StoreError> {
@@ -268,6 +295,11 @@ fn path_of(directory: &Path, first: u64) -> PathBuf {
     directory.join(format!("{first:020}.log"))
 }
 
+/// Returns the path of a file that is to replace one without frames. A start deletes it.
+fn replacement_in(directory: &Path) -> PathBuf {
+    directory.join("replacement")
+}
+
 fn reserve_in(directory: &Path) -> PathBuf {
     directory.join("reserve")
 }
@@ -282,12 +314,23 @@ pub fn segment_size(limit: u64) -> u64 {
 fn create(path: &Path, size: u64) -> Result<bool, StoreError> {
     match files::create(path).and_then(|file| preallocate(&file, size)) {
         Ok(()) => Ok(true),
-        Err(error) => {
+        Err(error) if is_want_of_room(&error) => {
             // The beginning of the file takes room.
-            let _ = fs::remove_file(path);
-            if is_want_of_room(&error) { Ok(false) } else { Err(failed(path, &error)) }
+            discard(path)?;
+            Ok(false)
         }
+        Err(error) => Err(failed(path, &error)),
     }
+}
+
+/// Deletes a file that was made in vain, if it is there, so that it stays deleted after a power
+/// loss: a start would have to tell it from a file that is in use.
+///
+/// Errors: [`StoreError::Failed`]. The file may be there again at the next start.
+fn discard(path: &Path) -> Result<(), StoreError> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let discarded = files::delete(path).and_then(|()| sync(directory));
+    discarded.map_err(|error| failed(path, &error))
 }
 
 fn failed(path: &Path, error: &io::Error) -> StoreError {

@@ -7,11 +7,14 @@
 //! of the frame that is due, or a sound frame is behind them. If a later frame proves that the
 //! bytes were forced to the disk, they are damaged, and the start is refused: an acknowledged
 //! message would be missing. A file that is shorter than it was made refuses the start as well.
-//! Damage in frames of the database is ignored.
+//! Damage in frames of the database is ignored. A next file without frames proves nothing about the
+//! file before it: [`candidate`].
 
+use super::candidate::{self, Candidate};
 use super::segment::{HEADER, Segment, SegmentHeader, Tail, end_before, read_header};
-use super::{Log, Older, create, failed, log_in, path_of, reserve_in, sync};
+use super::{Log, Older, create, failed, log_in, path_of, replacement_in, reserve_in, sync};
 use crate::store::StoreError;
+use crate::store::files;
 use crate::store::frame::{Digest, Frame, FrameError, Head, begins, check, read};
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -68,8 +71,8 @@ struct File<'a> {
     path: &'a Path,
     bytes: &'a [u8],
     header: SegmentHeader,
-    /// The first position of the next file; `None` for the last one.
-    next: Option<u64>,
+    /// The files behind it.
+    later: &'a [Candidate],
 }
 
 /// Reads the frames of a data directory behind the database, and calls `each` with each of them in
@@ -90,22 +93,17 @@ pub fn scan(
         paths.iter().try_for_each(|(_, path)| scan.refuse_frames(path))?;
         return Ok(scan);
     };
+    let needed = scan.pass_over(paths, id)?;
     // True if the file before has an end, so that another file must follow.
     let mut is_ended = false;
-    for (at, (first, path)) in paths.iter().enumerate() {
-        let next = paths.get(at + 1).map(|(first, _)| *first);
-        if let Some(next) = next.filter(|next| *next <= applied.position + 1) {
-            // The database has everything that is in the file, so nothing in it matters.
-            let size = fs::metadata(path).map_err(|error| failed(path, &error))?.len();
-            scan.files.push(Found { path: path.clone(), last: next - 1, size });
+    for (at, candidate) in needed.iter().enumerate() {
+        let Candidate { first, path, .. } = candidate;
+        if at > 0 && candidate.is_left_over(scan.end(), applied.position, is_ended) {
             continue;
         }
         let bytes = fs::read(path).map_err(|error| failed(path, &error))?;
         let header = match read_header(&bytes) {
             Ok(header) if header.first == *first => header,
-            // A crash came before the header of the next file was on the disk. The file has the
-            // bytes of its earlier use.
-            _ if next.is_none() && !is_ended && at > 0 && !has_frames(&bytes, *first, id) => break,
             Ok(_) => return Err(scan.broken(path, 0, "its header names another position", *first)),
             Err(why) => return Err(scan.broken(path, 0, &why, *first)),
         };
@@ -116,7 +114,8 @@ pub fn scan(
             let what = format!("the file ends here, and it was made with {} bytes", header.size);
             return Err(scan.broken(path, bytes.len(), &what, *first));
         }
-        is_ended = scan.read_file(&File { path, bytes: &bytes, header, next }, until, &mut each)?;
+        let later = &needed[at + 1..];
+        is_ended = scan.read_file(&File { path, bytes: &bytes, header, later }, until, &mut each)?;
         if until == Some(scan.position) {
             return Ok(scan);
         }
@@ -155,6 +154,22 @@ impl Scan {
     /// Returns the bytes of the frames behind the database.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Notes the files of which the database has everything, unread, and returns the others in
+    /// order. So nothing in the first ones matters.
+    fn pass_over(&mut self, paths: Vec<(u64, PathBuf)>, id: u64) -> Result<Vec<Candidate>, StoreError> {
+        let (passed, needed) = candidate::needed(paths, self.applied.position, id)?;
+        for (path, next) in passed {
+            let size = fs::metadata(&path).map_err(|error| failed(&path, &error))?.len();
+            self.files.push(Found { path, last: next - 1, size });
+        }
+        Ok(needed)
+    }
+
+    /// Returns the last position of the files so far; that of the database before the first one.
+    fn end(&self) -> u64 {
+        self.files.last().map_or(self.applied.position, |file| file.last)
     }
 
     /// Reads the frames of a file. Returns true if it has an end, so that there must be a next one.
@@ -236,15 +251,16 @@ impl Scan {
 
     /// Checks that a file begins where the one before it ended, or not behind the database.
     fn check_first(&self, path: &Path, header: &SegmentHeader) -> Result<(), StoreError> {
-        let first = header.first;
-        let end = self.files.last().map_or(self.applied.position, |file| file.last);
+        let (first, end) = (header.first, self.end());
         if first == self.position + 1 && header.predecessor != self.digest {
             if self.position == self.applied.position {
                 return Err(self.of_another_database());
             }
             return Err(self.broken(path, 0, "the file does not follow the one before", first));
         }
-        if first == end + 1 || self.files.is_empty() && first <= end {
+        // The database has what a damage in the file before hides.
+        let is_behind_damage = first > end && first <= self.applied.position + 1;
+        if first == end + 1 || is_behind_damage || self.files.is_empty() && first <= end {
             return Ok(());
         }
         let end = end.max(self.applied.position);
@@ -259,8 +275,12 @@ impl Scan {
 
     /// Looks at what is behind the last frame of a file that has no end.
     fn look_behind(&mut self, file: &File<'_>, at: usize, expected: u64) -> Result<(), StoreError> {
-        let File { path, bytes, header, next } = *file;
-        if let Some(next) = next.filter(|next| *next != expected) {
+        let File { path, bytes, header, later } = *file;
+        let applied = self.applied.position;
+        let follows = |next: &&Candidate| !next.is_left_over(expected - 1, applied, false);
+        let next = later.iter().find(follows).map(|next| next.first);
+        // Damage in front of the next file is none of what the log needs, if the database has it.
+        if let Some(next) = next.filter(|next| *next != expected && *next > applied + 1) {
             let what = format!("a frame is broken, and the next file begins with position {next}");
             return Err(self.broken(path, at, &what, expected));
         }
@@ -369,10 +389,12 @@ impl Scan {
         for (_, path) in segments_in(&directory)? {
             let is_it = |file: &Found| file.path == path;
             if !files.iter().any(is_it) && !last.as_ref().is_some_and(is_it) {
-                // A crash left a file without frames.
+                // A crash or a want of room left a file without frames.
                 fs::remove_file(&path).map_err(|error| failed(&path, &error))?;
             }
         }
+        let replacement = replacement_in(&directory);
+        files::delete(&replacement).map_err(|error| failed(&replacement, &error))?;
         let id = applied.id.unwrap_or(new_id);
         let active = match last {
             Some(last) => continue_segment(last.path, tail, torn)?,
@@ -473,7 +495,7 @@ pub(super) fn segments_in(directory: &Path) -> Result<Vec<(u64, PathBuf)>, Store
 
 /// Returns the sound frames of a log in a file, wherever they begin from an offset on: offset,
 /// length, fields and digest.
-fn frames_behind(
+pub(super) fn frames_behind(
     bytes: &[u8],
     from: usize,
     id: u64,
@@ -482,9 +504,4 @@ fn frames_behind(
         let (frame, head, digest) = check(&bytes[at..], id).ok()?;
         Some((at, frame.len(), head, digest))
     })
-}
-
-/// Returns true if a file has a sound frame from this position on.
-fn has_frames(bytes: &[u8], first: u64, id: u64) -> bool {
-    frames_behind(bytes, HEADER as usize, id).any(|(_, _, head, _)| head.position >= first)
 }

@@ -43,9 +43,14 @@ impl LogTail {
     pub fn open(data: &Path, id: u64, position: u64) -> Result<LogTail, Gone> {
         let directory = log_in(data);
         let files = recovery::segments_in(&directory).map_err(|error| Gone(error.to_string()))?;
-        let first = files.into_iter().map(|(first, _)| first).rfind(|first| *first <= position + 1);
-        let first = first.ok_or_else(|| Gone::new(&directory, format!("no position {}", position + 1)))?;
-        let mut tail = LogTail::in_file(directory, id, first)?;
+        let mut why = Gone::new(&directory, format!("no position {}", position + 1));
+        // The newest file may have no header yet: the writer is about to go on there.
+        let begun =
+            files.into_iter().rev().filter(|(first, _)| *first <= position + 1).find_map(|(first, _)| {
+                let opened = LogTail::in_file(directory.clone(), id, first);
+                opened.map_err(|gone| why = gone).ok()
+            });
+        let Some(mut tail) = begun else { return Err(why) };
         while tail.next(position)?.is_some() {}
         Ok(tail)
     }

@@ -11,6 +11,8 @@ use crate::store::wall::FileTime;
 use crate::time::Instant;
 use std::collections::BTreeMap;
 
+mod leftovers;
+
 const ID: u64 = 7;
 const SIZE: u64 = 2048;
 const NONE: [u64; 0] = [];
@@ -612,4 +614,18 @@ fn other_files_in_the_directory_are_left_alone() {
     drop(place.log);
     assert_eq!(goes_on(data.path(), nothing_applied()), [1, 2, 3]);
     assert!(directory.join("1.log").exists() && directory.join("notes.txt").exists());
+}
+
+#[test]
+fn a_file_that_was_made_in_vain_and_cannot_be_deleted_is_a_failure() {
+    let data = tempfile::tempdir().unwrap();
+    let path = data.path().join(name_of(4));
+    discard(&path).expect("it was not made");
+    fs::write(&path, "").unwrap();
+    discard(&path).expect("deleted");
+    assert!(!path.exists());
+    // A directory is no file to delete.
+    fs::create_dir(&path).unwrap();
+    let failure = discard(&path).expect_err("it stays");
+    assert!(matches!(&failure, StoreError::Failed(why) if why.contains(&name_of(4))), "{failure}");
 }
