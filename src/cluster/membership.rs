@@ -216,8 +216,9 @@ fn take_directory(database: &mut Sqlite, cluster: &ClusterRow, data: &Path) -> R
             "{data} has the store of a broker by itself: name an empty store.path; `homing cluster init \
              --from-store` makes a new cluster of such a store"
         )),
-        (_, Some(log)) if log != cluster.log => refused(format!(
-            "{data} is of another cluster, or of one before `init`: name an empty store.path"
+        (_, log) if log != Some(cluster.log) => refused(format!(
+            "{data} is of another cluster, or of one before `init`, or does not say of which log it is: name an \
+             empty store.path, and this node fetches everything from the engine"
         )),
         (directory, _) => Ok(directory),
     }
@@ -262,4 +263,28 @@ fn refuse_twin(engine: &dyn Engine, node: &str, directory: u64) -> Result<(), Jo
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: u64 = 77;
+
+    #[test]
+    fn a_directory_of_the_cluster_says_of_which_log_it_is() {
+        let data = tempfile::tempdir().expect("a directory");
+        let options = SqliteOptions { durability: DurabilityLevel::Os, size_limit: None };
+        let mut database = Sqlite::open(data.path(), options).expect("a database");
+        let cluster =
+            ClusterRow { name: "plant".into(), log: LOG, cells: 1, begins: None, previous: Vec::new() };
+        let own = take_directory(&mut database, &cluster, data.path()).expect("a new one joins");
+        assert_eq!(take_directory(&mut database, &cluster, data.path()).expect("it is the same"), own);
+        // As an older `homing store cut` left it.
+        database.leave_log().expect("written");
+        let refusal = take_directory(&mut database, &cluster, data.path()).expect_err("of no log");
+        assert!(refusal.to_string().contains("name an empty store.path"), "{refusal}");
+        database.set_log_id(LOG + 1).expect("written");
+        take_directory(&mut database, &cluster, data.path()).expect_err("of another log");
+    }
 }

@@ -63,7 +63,8 @@ impl Node {
             wakes,
         });
         let drift = rows.and_then(|()| drift::start(Arc::clone(&view), of_config));
-        let snapshots = drift.and_then(|()| snapshots::start(engine, Arc::clone(&view), data.to_owned()));
+        let snapshots =
+            drift.and_then(|()| snapshots::start(engine, Arc::clone(&view), data.to_owned(), core.log));
         snapshots.map_err(|error| StoreError::Failed(format!("a thread for the cluster: {error}")))?;
         let (Cluster { name: cluster, node, .. }, position) = (settings, core.start.position.0);
         info!(event = "cluster.joined", cluster, node, position, "this node stands by");

@@ -12,6 +12,7 @@ use crate::ownership::Role;
 use crate::scheduling;
 use crate::store::StoreError;
 use crate::store::files;
+use crate::store::sqlite::Mark;
 use crate::store::sqlite::base::{adopt, copy_database, directory_of, mark_of};
 use crate::store::sqlite::directory::{Directory, database_in};
 use crate::time::Instant;
@@ -72,6 +73,8 @@ struct Snapshots {
     engine: Arc<dyn Engine>,
     view: Arc<ClusterView>,
     data: PathBuf,
+    /// The identifier of the cluster's log.
+    log: u64,
     last: Instant,
 }
 
@@ -79,8 +82,13 @@ struct Snapshots {
 ///
 /// # Errors
 /// The system refuses a thread.
-pub(super) fn start(engine: Arc<dyn Engine>, view: Arc<ClusterView>, data: PathBuf) -> io::Result<()> {
-    let mut snapshots = Snapshots { engine, view, data, last: clock::now() };
+pub(super) fn start(
+    engine: Arc<dyn Engine>,
+    view: Arc<ClusterView>,
+    data: PathBuf,
+    log: u64,
+) -> io::Result<()> {
+    let mut snapshots = Snapshots { engine, view, data, log, last: clock::now() };
     let run = move || {
         scheduling::yield_to_traffic();
         loop {
@@ -109,32 +117,11 @@ impl Snapshots {
         self.last = clock::now();
         let path = self.data.join("snapshot.db");
         copy_database(&database_in(&self.data), &path, || true)?;
-        let made = self.put(&path, pointer, revision);
+        let made = put(&*self.engine, &path, self.log, pointer, revision);
         let _ = fs::remove_file(&path);
         let pointer = made?;
         self.engine.remove_snapshots(pointer.before)?;
         self.purge(&bounds, pointer)
-    }
-
-    /// Puts a copy into the engine, then moves the pointer: never back.
-    fn put(&self, path: &Path, before: Pointer, revision: u64) -> Result<Pointer, SnapshotFailure> {
-        let position = mark_of(path)?.1.position;
-        if position <= before.position {
-            return Ok(before);
-        }
-        let mut file = File::open(path)?;
-        let bytes = file.metadata()?.len();
-        self.engine.put_snapshot(position, &mut file)?;
-        let pointer = Pointer { position, before: before.position };
-        if self.engine.swap_row(SNAPSHOT, revision, pointer.bytes())?.is_none() {
-            // Another node was faster, and its pointer counts.
-            return Ok(before);
-        }
-        info!(
-            event = "cluster.snapshot",
-            position, bytes, "a snapshot of this node's database is in the engine"
-        );
-        Ok(pointer)
     }
 
     fn purge(&self, bounds: &Bounds, pointer: Pointer) -> Result<(), SnapshotFailure> {
@@ -148,6 +135,34 @@ impl Snapshots {
         }
         Ok(())
     }
+}
+
+/// Puts a copy into the engine, then moves the pointer: never back. A copy of another log than the
+/// cluster's is not put there: no node could use it, and the log would be purged up to it.
+fn put(
+    engine: &dyn Engine,
+    path: &Path,
+    log: u64,
+    before: Pointer,
+    revision: u64,
+) -> Result<Pointer, SnapshotFailure> {
+    let (applied, Mark { position, .. }) = mark_of(path)?;
+    if applied.id != Some(log) {
+        return Err(SnapshotFailure::Foreign(position));
+    }
+    if position <= before.position {
+        return Ok(before);
+    }
+    let mut file = File::open(path)?;
+    let bytes = file.metadata()?.len();
+    engine.put_snapshot(position, &mut file)?;
+    let pointer = Pointer { position, before: before.position };
+    if engine.swap_row(SNAPSHOT, revision, pointer.bytes())?.is_none() {
+        // Another node was faster, and its pointer counts.
+        return Ok(before);
+    }
+    info!(event = "cluster.snapshot", position, bytes, "a snapshot of this node's database is in the engine");
+    Ok(pointer)
 }
 
 impl ClusterView {
@@ -302,7 +317,7 @@ mod tests {
     use crate::config::DurabilityLevel;
     use crate::ownership::Claim;
     use crate::store::frame::cluster::FrameKind;
-    use crate::store::sqlite::{Mark, Sqlite, SqliteOptions};
+    use crate::store::sqlite::{Sqlite, SqliteOptions};
     use crate::store::wall::Heartbeat;
 
     const MIB: u64 = 1 << 20;
@@ -368,6 +383,33 @@ mod tests {
         engine.purge(4).expect("purged");
         let failure = catch_up(&engine, joins.path(), &cluster, 9).expect_err("no snapshot that fits");
         assert!(matches!(failure, SnapshotFailure::Unreadable { position: 5, .. }), "{failure}");
+    }
+
+    #[test]
+    fn a_database_without_the_identifier_of_the_log_is_no_snapshot() {
+        let data = tempfile::tempdir().expect("a directory");
+        let engine = MemoryCluster::initialized().node(0);
+        follow(&engine, data.path(), 3);
+        let (path, none) = (database_in(data.path()), Pointer::default());
+        for of_another in [true, false] {
+            let options = SqliteOptions { durability: DurabilityLevel::Os, size_limit: None };
+            let mut database = Sqlite::open(data.path(), options).expect("a database");
+            match of_another {
+                true => database.set_log_id(LOG + 1).expect("written"),
+                false => database.leave_log().expect("written"),
+            }
+            drop(database);
+            let failure = put(&engine, &path, LOG, none, 0).expect_err("it is of no use");
+            assert!(matches!(failure, SnapshotFailure::Foreign(3)), "{failure}");
+            assert!(engine.row(SNAPSHOT).expect("an answer").is_none(), "the pointer is where it was");
+        }
+        let mut database =
+            Sqlite::open(data.path(), SqliteOptions { durability: DurabilityLevel::Os, size_limit: None })
+                .expect("a database");
+        database.set_log_id(LOG).expect("written");
+        drop(database);
+        let pointer = put(&engine, &path, LOG, none, 0).expect("stored");
+        assert_eq!((pointer.position, pointer.before), (3, 0));
     }
 
     fn bounds(first: u64, last: u64, bytes: u64, capacity: u64) -> Bounds {

@@ -22,7 +22,7 @@ use super::catch_up::CatchUp;
 use super::ship::names;
 use super::ship::names::Contents;
 use super::ship::names_in;
-use super::sqlite::base::mark_of;
+use super::sqlite::base::{mark_of, refuse_node};
 use super::sqlite::directory::{database_in, following_in, is_locked};
 use super::sqlite::{Sqlite, SqliteOptions};
 use super::{StoreError, files};
@@ -137,11 +137,13 @@ fn begin_following(folder: &Path, into: &Path) -> Result<(), ReplayError> {
 /// the last position, and why the copy could not be read up to its end, if so.
 ///
 /// # Errors
-/// The directory does not follow a copy, or its follower does not end.
+/// The directory does not follow a copy or is of a cluster, or its follower does not end.
 pub fn promote(directory: &Path) -> Result<(Reached, Option<ReplayError>), ReplayError> {
     let Some(folder) = followed(directory) else {
         return Err(ReplayError::Bad(directory.to_owned(), "it follows no copy".to_owned()));
     };
+    // Its database would lose the identifier of the cluster's log.
+    refuse_node(directory)?;
     write(&request_in(directory), "")?;
     let began = clock::now();
     while is_locked(directory) {

@@ -327,3 +327,20 @@ fn a_follower_that_was_killed_goes_on_and_is_promoted_without_its_folder_too() {
     fs::rename(&away, &folder).unwrap();
     assert!(promoted == reached && trouble.is_some());
 }
+
+#[test]
+fn a_node_of_a_cluster_is_not_promoted() {
+    let copied = Copied::new();
+    let place = tempfile::tempdir().unwrap();
+    let into = place.path().join("data");
+    replay(&copied.generation(), &into, None).unwrap();
+    fs::write(following_in(&into), format!("{}\n", copied.generation().display())).unwrap();
+    let options = SqliteOptions { durability: DurabilityLevel::Os, size_limit: None };
+    let mut database = Sqlite::open(&into, options).unwrap();
+    database.set_log_id(77).unwrap();
+    database.join_cluster(5).unwrap();
+    drop(database);
+    let refusal = promote(&into).unwrap_err().to_string();
+    assert!(refusal.contains("belongs to a cluster"), "{refusal}");
+    assert_eq!(mark_of(&database_in(&into)).unwrap().0.id, Some(77));
+}

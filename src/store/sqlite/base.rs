@@ -1,6 +1,7 @@
 //! A whole database, made from one that is in use, for a copy of the store.
 
 use super::digest::META;
+use super::directory::database_in;
 use super::error::failed;
 use super::{Mark, Sqlite, open_for, owner, read_applied, schema, write_mark};
 use crate::store::StoreError;
@@ -56,6 +57,21 @@ pub fn mark_of(database: &Path) -> Result<(Applied, Mark), StoreError> {
 pub fn directory_of(database: &Path) -> Result<u64, StoreError> {
     let connection = open_for(database, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     owner::read_directory(&connection).map_err(failed)
+}
+
+/// Checks that a data directory is none of a node of a cluster, whose log is not beside its database.
+///
+/// # Errors
+/// It is one: the line names the directory, and the commands for it. Or the file is no database.
+pub fn refuse_node(data: &Path) -> Result<(), StoreError> {
+    match directory_of(&database_in(data))? {
+        0 => Ok(()),
+        _ => Err(StoreError::Failed(format!(
+            "{} belongs to a cluster, whose log is in NATS and is not cut here: see `homing cluster status`, or run \
+             `homing cluster leave` to make it the store of a broker by itself",
+            data.display()
+        ))),
+    }
 }
 
 /// Makes a database of another node, which no broker uses, one of a directory of a cluster, under this

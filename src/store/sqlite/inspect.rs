@@ -3,17 +3,23 @@
 //!
 //! Frames that the database does not have are applied to it in a transaction that is never
 //! committed. Meanwhile a broker cannot write its database; its log goes on.
+//!
+//! The log of a node of a cluster is in the engine, and none is beside its database. So the database
+//! is seen as it is: it is behind its log by about a second.
 
+use super::base::refuse_node;
 use super::digest::{META, TABLES, Table};
 use super::directory::{Directory, database_in, following_in, refuse_following};
 use super::error::{GO_ON, failed};
 use super::write::Statements;
-use super::{check_write_ahead_log, copy_body, open_for, read_applied, read_heartbeat, schema, write_mark};
+use super::{
+    check_write_ahead_log, copy_body, open_for, owner, read_applied, read_heartbeat, schema, write_mark,
+};
 use crate::store::coalesce::CommitGroup;
 use crate::store::files::{create_new, sync};
 use crate::store::frame::Frame;
 use crate::store::log::bytes_in;
-use crate::store::log::recovery::{Scan, scan};
+use crate::store::log::recovery::{Applied, Scan, scan};
 use crate::store::wall::{FAR, FileTime, NEVER, resume};
 use crate::store::{Moment, StoreError};
 use crate::time::duration;
@@ -252,7 +258,9 @@ impl StoreInspection {
         let whole = open_for(to, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         whole.execute_batch("BEGIN IMMEDIATE").map_err(|error| explain(&error))?;
         apply_log(&whole, &self.data)?;
-        // The copy begins a log of its own.
+        // The copy begins a log of its own. It is no second directory of a node: a broker by itself
+        // can start on it, and `homing cluster init --from-store` takes it.
+        owner::forget(&whole).map_err(|error| explain(&error))?;
         whole
             .execute_batch("DELETE FROM meta WHERE name = 'log'; COMMIT")
             .map_err(|error| explain(&error))?;
@@ -294,11 +302,17 @@ pub(super) fn existing_database(data: &Path) -> Result<PathBuf, StoreError> {
     Some(database_in(data)).filter(|database| database.exists()).ok_or_else(none)
 }
 
+/// Returns true if the log of a database is in its data directory: that of a broker by itself is.
+fn has_log(connection: &Connection, applied: Applied, data: &Path) -> Result<bool, StoreError> {
+    let is_of_cluster = owner::read_directory(connection).map_err(failed)? != 0;
+    Ok(applied.id.is_some() && !is_of_cluster && !following_in(data).exists())
+}
+
 /// Returns true if the log has frames that the database does not have.
 fn has_frames(connection: &Connection, data: &Path) -> Result<bool, StoreError> {
     let patiently = || {
         let (applied, _) = read_applied(connection).map_err(failed)?;
-        if applied.id.is_none() || following_in(data).exists() {
+        if !has_log(connection, applied, data)? {
             return Ok(false);
         }
         Ok(scan(data, applied, None, |_| Ok(()))?.position() > applied.position)
@@ -310,7 +324,7 @@ fn has_frames(connection: &Connection, data: &Path) -> Result<bool, StoreError> 
 /// the log.
 fn apply_log(connection: &Connection, data: &Path) -> Result<LogEnd, StoreError> {
     let (applied, first) = read_applied(connection).map_err(failed)?;
-    if applied.id.is_none() || following_in(data).exists() {
+    if !has_log(connection, applied, data)? {
         return Ok(LogEnd { position: applied.position, unapplied: 0 });
     }
     schema::prepare(connection, None)?;
@@ -357,8 +371,8 @@ fn several_times<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> Resul
 /// have it.
 ///
 /// # Errors
-/// A broker uses the directory, the database has more than that, or the log is not whole up to
-/// there.
+/// A broker uses the directory, the directory is of a cluster, the database has more than that, or the
+/// log is not whole up to there.
 pub fn cut(path: &Path, at: u64) -> Result<Vec<PathBuf>, StoreError> {
     let database = existing_database(path)?;
     refuse_following(path)?;
@@ -366,6 +380,7 @@ pub fn cut(path: &Path, at: u64) -> Result<Vec<PathBuf>, StoreError> {
     let _directory = Directory::open(path)?;
     let connection = open_for(&database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     schema::check_version(&connection)?;
+    refuse_node(path)?;
     let (applied, _) = read_applied(&connection).map_err(failed)?;
     if at < applied.position {
         return Err(StoreError::Failed(format!(
@@ -420,4 +435,55 @@ fn session_line(row: &Row<'_>, now: u64) -> Result<String> {
 
 fn between(earlier: i64, later: i64) -> Duration {
     Duration::from_millis(u64::try_from(later.saturating_sub(earlier)).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::DurabilityLevel;
+    use crate::store::Store;
+    use crate::store::log::log_in;
+    use crate::store::logged::{LoggedStore, StoreOptions};
+    use crate::store::sqlite::base::{directory_of, mark_of};
+    use crate::store::sqlite::{Sqlite, SqliteOptions};
+
+    const LOG: u64 = 77;
+
+    /// The data directory of a node of a cluster, with a directory `log` from an earlier life.
+    fn node() -> tempfile::TempDir {
+        let data = tempfile::tempdir().unwrap();
+        let options = SqliteOptions { durability: DurabilityLevel::Os, size_limit: None };
+        let mut database = Sqlite::open(data.path(), options).unwrap();
+        database.set_log_id(LOG).unwrap();
+        database.join_cluster(5).unwrap();
+        std::fs::create_dir(log_in(data.path())).unwrap();
+        data
+    }
+
+    #[test]
+    fn the_database_of_a_node_is_inspected_without_a_log() {
+        let data = node();
+        let inspection = StoreInspection::open(data.path()).unwrap();
+        assert_eq!(inspection.check().unwrap(), [""; 0]);
+        assert!(inspection.log_lines()[2].ends_with("nothing"), "{:?}", inspection.log_lines());
+    }
+
+    #[test]
+    fn a_backup_of_a_node_is_the_store_of_a_broker_by_itself() {
+        let (data, to) = (node(), tempfile::tempdir().unwrap());
+        let copy = database_in(to.path());
+        StoreInspection::open(data.path()).unwrap().backup(&copy).unwrap();
+        assert_eq!((mark_of(&copy).unwrap().0.id, directory_of(&copy).unwrap()), (None, 0));
+        let options = StoreOptions { durability: DurabilityLevel::Os, size_limit: None };
+        let mut store = LoggedStore::open(to.path(), options).unwrap();
+        assert_eq!(store.recover(Moment::now(), Duration::ZERO).unwrap().sessions.len(), 0);
+    }
+
+    #[test]
+    fn the_log_of_a_node_is_not_cut() {
+        let data = node();
+        let refusal = cut(data.path(), 0).unwrap_err().to_string();
+        assert!(refusal.contains("belongs to a cluster") && !refusal.contains('\n'), "{refusal}");
+        assert_eq!(mark_of(&database_in(data.path())).unwrap().0.id, Some(LOG));
+    }
 }
