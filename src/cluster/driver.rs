@@ -179,6 +179,7 @@ impl Driver {
         match ends {
             Ok(bounds) => {
                 let last = bounds.last;
+                self.state.set_capacity(bounds.capacity);
                 self.facts(|facts| facts.bounds = Some(bounds));
                 self.core.log_ends(Some(last), now);
             }

@@ -18,6 +18,8 @@ pub(super) struct OwnerState {
     /// The end of the lease, in milliseconds of the process's clock.
     lease_until: AtomicU64,
     is_full: AtomicBool,
+    /// The size at which the log is full, in bytes; 0 if it is not known.
+    capacity: AtomicU64,
 }
 
 impl OwnerState {
@@ -27,6 +29,10 @@ impl OwnerState {
 
     pub(super) fn set_full(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_capacity(&self, bytes: u64) {
+        self.capacity.store(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -77,6 +83,13 @@ impl CellLog for OwnerLog {
 
     fn has_room(&self) -> bool {
         !self.state.is_full()
+    }
+
+    fn capacity(&self) -> u64 {
+        match self.state.capacity.load(Ordering::Relaxed) {
+            0 => u64::MAX,
+            bytes => bytes,
+        }
     }
 
     fn time_runs(&mut self, time: FileTime) {

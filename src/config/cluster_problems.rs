@@ -2,7 +2,13 @@
 
 use super::choices::DurabilityLevel;
 use super::problem::Problem;
+use super::size::ByteSize;
 use super::{Cluster, Config};
+
+/// Number of the largest packets that the log has room for at least. A commit group has up to an eighth
+/// of the log before it takes one more packet, which may be in it twice, as a message and as a retained
+/// one. With four eighths at most, it fits beside what no snapshot has freed yet.
+const PACKETS_IN_LOG: u64 = 8;
 
 /// Returns every reason why this configuration makes no node of the cluster that it names; none
 /// without a cluster.
@@ -11,7 +17,8 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
         return Vec::new();
     }
     let timing = config.cluster.timing().err().map(|error| format!("cluster.{error}"));
-    let all = of_cluster(&config.cluster).into_iter().chain(of_others(config)).flatten().chain(timing);
+    let others = of_others(config).into_iter().chain([of_packets(config)]);
+    let all = of_cluster(&config.cluster).into_iter().chain(others).flatten().chain(timing);
     all.map(Problem::NoNode).collect()
 }
 
@@ -54,6 +61,21 @@ fn of_others(config: &Config) -> [Option<String>; 3] {
     ]
 }
 
+/// Compares the log with the largest packet that a listener takes.
+fn of_packets(config: &Config) -> Option<String> {
+    let of_listeners = config.listeners.iter().filter_map(|listener| listener.packet_size);
+    let listeners = of_listeners.map(|size| ("packet_size of [[listeners]]", size));
+    let all = listeners.chain([("limits.packet_size", config.limits.packet_size)]);
+    let (key, largest) = all.max_by_key(|(_, size)| size.bytes())?;
+    let (size, needed) = (config.cluster.log_size, ByteSize(PACKETS_IN_LOG * largest.bytes()));
+    (size < needed).then(|| {
+        format!(
+            "cluster.log_size = \"{size}\" is too small for {key} = \"{largest}\", since a message has to fit into an \
+             eighth of the log: raise cluster.log_size to \"{needed}\", or lower {key}"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use crate::config::sources::load_text as load;
@@ -88,5 +110,20 @@ mod tests {
             refusal.contains("cluster.nodes is needed") && !refusal.contains("cluster.node \""),
             "{refusal}"
         );
+    }
+
+    #[test]
+    fn the_log_has_room_for_eight_of_the_largest_packets() {
+        let with = |packet: &str, more: &str| {
+            load(&format!("{NODE}log_size = \"64 MiB\"\n[limits]\npacket_size = \"{packet}\"\n{more}"))
+        };
+        assert!(with("8 MiB", "").is_ok());
+        let refusal = with("9 MiB", "").expect_err("72 MiB are needed");
+        for part in ["cluster.log_size = \"64 MiB\"", "limits.packet_size = \"9 MiB\"", "\"72 MiB\""] {
+            assert!(refusal.contains(part), "{part}: {refusal}");
+        }
+        let listener = "[[listeners]]\nname = \"a\"\naddress = \"127.0.0.1:0\"\npacket_size = \"16 MiB\"\n";
+        let refusal = with("1 MiB", listener).expect_err("128 MiB are needed");
+        assert!(refusal.contains("packet_size of [[listeners]] = \"16 MiB\""), "{refusal}");
     }
 }

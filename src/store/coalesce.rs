@@ -20,6 +20,9 @@ use std::hash::BuildHasher;
 /// Beyond it they are all taken away at once.
 const VACANT: usize = 1 << 16;
 
+/// Bytes of a retained message in a frame beside its message and its source.
+const RETAINED: usize = 64;
+
 /// The operations of one frame of the log, or of one transaction of the database.
 #[derive(Debug, Default)]
 pub struct CommitGroup {
@@ -109,6 +112,12 @@ impl CommitGroup {
     /// Returns the bytes of the messages folded in, those that cancelled out included.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Returns an upper estimate of the bytes that the group takes in a frame: of its messages and of
+    /// its records, those that cancelled out included.
+    pub fn size(&self) -> usize {
+        self.bytes + self.charge.bytes() + RETAINED * self.retained.len()
     }
 
     /// Returns the highest number of a session, entry, body, delayed message or dead letter in the
@@ -214,9 +223,10 @@ impl CommitGroup {
     /// from the batches.
     pub fn retain(&mut self, record: RetainedRecord) {
         self.recorded += 1;
-        if let RetainedRecord::Set(retained) = &record {
-            self.bytes += retained.message.size();
-        }
+        self.bytes += match &record {
+            RetainedRecord::Set(retained) => retained.message.size(),
+            RetainedRecord::Removed(removed) => removed.topic().len(),
+        };
         let hash = Keyed.hash_one(topic(&record));
         let retained = &mut self.retained;
         if let Some(at) =
@@ -229,6 +239,22 @@ impl CommitGroup {
         let at = (retained.len() - 1) as u32;
         let hash_of = |at: &u32| Keyed.hash_one(topic(&retained[*at as usize]));
         self.retained_index.insert_unique(hash, at, hash_of);
+    }
+
+    /// Moves changes of retained messages, the first ones first, into a group until that has `most`
+    /// bytes. Costs one step for each change.
+    pub fn move_retained(&mut self, to: &mut CommitGroup, most: usize) {
+        // Those that a later change has replaced count there.
+        to.recorded += self.recorded - self.retained.len() as u64;
+        let mut retained = std::mem::take(&mut self.retained).into_iter();
+        self.retained_index.clear();
+        (self.recorded, self.bytes) = (0, 0);
+        while to.size() < most
+            && let Some(record) = retained.next()
+        {
+            to.retain(record);
+        }
+        retained.for_each(|record| self.retain(record));
     }
 
     /// Folds in one record, behind all earlier records.
@@ -264,7 +290,7 @@ impl CommitGroup {
     /// Counts the number and the message of a record that has them.
     fn count(&mut self, record: &Record) {
         let (number, bytes) = match record {
-            Record::Session(session) => (session.key.0, 0),
+            Record::Session(session) => (session.key.0, session.will.as_ref().map_or(0, |will| will.size())),
             Record::Body { number, message } => (number.0, message.size()),
             Record::Entry(entry) => (entry.number.0, 0),
             Record::Delayed(delayed) => (delayed.number.0, delayed.message.size()),

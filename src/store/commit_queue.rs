@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 pub struct Bounds {
     /// Records.
     pub records: u64,
-    /// Bytes of messages.
+    /// Bytes, as [`CommitGroup::size`] estimates them.
     pub bytes: usize,
 }
 
@@ -134,7 +134,7 @@ impl CommitQueue {
     pub fn take(&mut self, bounds: Bounds, group: &mut CommitGroup, committed: &mut Vec<Committed>) -> bool {
         self.shards.iter_mut().for_each(|shard| shard.stopped = false);
         let mut any = false;
-        while group.recorded() < bounds.records && group.bytes() < bounds.bytes {
+        while group.recorded() < bounds.records && group.size() < bounds.bytes {
             let Some(shard) = self.next_shard() else { break };
             if !self.may_go(shard) {
                 self.shards[shard].stopped = true;

@@ -212,6 +212,12 @@ pub trait Store: Send {
         Ok(i64::MAX)
     }
 
+    /// Returns the bytes from which on a group should take no more. A group that has one batch goes
+    /// whatever its size is.
+    fn largest_group(&self) -> usize {
+        usize::MAX
+    }
+
     /// Sets the largest size in bytes; `None` for no limit but the disk. A size below the present
     /// one deletes nothing: the store has no room until it is smaller.
     ///

@@ -26,6 +26,12 @@ use std::time::Duration;
 const MANY: u64 = 8 << 20;
 /// Bytes of the log that may wait for the database. With more, commits wait.
 const MOST_BEHIND: u64 = 8 * MANY;
+/// The part of the engine's log that a group may take. The log is freed up to a snapshot, and none is
+/// made between the pieces of a group. So a group that does not fit beside what was stored since the
+/// last snapshot, two fifths of the log, would wait for room for ever.
+const SHARE_OF_LOG: u64 = 8;
+/// The largest part in bytes: a follower has a whole group in memory.
+const MOST_OF_LOG: u64 = 256 << 20;
 /// The time that a commit waits for the engine before its group counts as undecided. An engine that
 /// works answers in a tenth of it.
 const MOMENT: Duration = Duration::from_millis(150);
@@ -63,6 +69,9 @@ pub trait CellLog: Send {
 
     /// Returns true if the engine has room for new frames.
     fn has_room(&self) -> bool;
+
+    /// Returns the size at which the log is full, in bytes; `u64::MAX` if it is not known.
+    fn capacity(&self) -> u64;
 
     /// Sets the time of frames that the log itself makes. Called once, before the first commit.
     fn time_runs(&mut self, time: FileTime);
@@ -227,6 +236,11 @@ impl<D: Database> Store for ReplicatedStore<D> {
 
     fn room(&mut self) -> Result<i64, StoreError> {
         Ok(self.lagging.unapplied.room())
+    }
+
+    fn largest_group(&self) -> usize {
+        let most = (self.log.capacity() / SHARE_OF_LOG).min(MOST_OF_LOG);
+        usize::try_from(most).unwrap_or(usize::MAX)
     }
 
     fn limit_size(&mut self, size_limit: Option<u64>) -> Result<(), StoreError> {

@@ -9,9 +9,10 @@ use super::writer::{Writer, WriterNotice, WriterOptions};
 use super::{Moment, Store, StoreError};
 use crate::config::DurabilityLevel;
 use crate::mqtt::charge::Budget;
-use crate::persistence::records::{Batch, Committed, Lsn, Record};
+use crate::persistence::records::{Batch, Committed, Lsn, Record, RetainedRecord};
 use crate::time::Instant;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ struct Script {
     is_silent: bool,
     has_lease: bool,
     time_runs: u32,
+    /// The size at which the log is full; 0 for none.
+    capacity: u64,
     /// Questions for an outcome.
     asked: u32,
 }
@@ -59,6 +62,10 @@ impl CellLog for Scripted {
 
     fn has_room(&self) -> bool {
         true
+    }
+
+    fn capacity(&self) -> u64 {
+        self.script(|script| if script.capacity == 0 { u64::MAX } else { script.capacity })
     }
 
     fn time_runs(&mut self, _: FileTime) {
@@ -170,6 +177,79 @@ fn nothing_is_reported_before_the_engine_has_answered_and_later_batches_share_a_
     }
     assert_eq!((committed.first(), begun(&log)), (Some(&1), before + 2));
     writer.stop();
+}
+
+#[test]
+fn a_group_takes_an_eighth_of_the_log_and_no_more_than_a_standby_should_hold() {
+    let data = tempfile::tempdir().expect("a directory");
+    let (store, log) = started(data.path());
+    for (capacity, most) in [(64 << 20, 8 << 20), (8 << 30, 256 << 20), (0, 256 << 20)] {
+        log.script(|script| script.capacity = capacity);
+        assert_eq!(store.largest_group(), most, "{capacity}");
+    }
+}
+
+/// The size of the messages that wait for a small log.
+const LARGE: usize = 4 << 10;
+
+/// A batch with a message and its own number, of this size.
+fn large(lsn: u64, number: u64) -> Batch {
+    let records = vec![
+        body(number, message("pumps/7", Instant::NEVER, &vec![7; LARGE])),
+        Record::Entry(Box::new(entry(number + 1, 1, number))),
+    ];
+    Batch { shard: 0, lsn: Lsn(lsn), records, ..Batch::default() }
+}
+
+fn retained(n: u64) -> RetainedRecord {
+    RetainedRecord::Set(message(&format!("kept/{n}"), Instant::NEVER, &vec![7; LARGE]).into())
+}
+
+/// What waits for an undecided group would fill the log, and the engine could free none of it.
+#[test]
+fn what_waits_behind_an_undecided_group_goes_into_groups_that_are_small_beside_the_log() {
+    let data = tempfile::tempdir().expect("a directory");
+    let (store, log) = started(data.path());
+    let before = log.script(|script| {
+        (script.is_silent, script.capacity) = (true, 8 * 16 * LARGE as u64);
+        script.begun.len()
+    });
+    let (told, notices) = mpsc::channel();
+    let on = move |notice| drop(told.send(notice));
+    let budget = Arc::new(Budget::new(u64::MAX));
+    let writer = Writer::start(Box::new(store), WriterOptions::default(), budget, on).expect("a writer");
+    let to_store = writer.to_store();
+    to_store.send(batch(1, 10));
+    until("the first group", || log.script(|script| script.begun.len() > before).then_some(()));
+    to_store.retained((0..100).map(retained).collect());
+    // The last change of a topic counts, and has no part of its own.
+    to_store.retained((0..100).map(retained).collect());
+    (2..=100).for_each(|n| to_store.send(large(n, 1000 * n)));
+    // One batch is larger than a group is to be.
+    let records = vec![body(999_000, message("pumps/7", Instant::NEVER, &vec![7; 20 * LARGE]))];
+    to_store.send(Batch { shard: 0, lsn: Lsn(101), records, ..Batch::default() });
+    let pending = || writer.statistics().pending_records.load(Ordering::Relaxed);
+    until("all that was sent", || (pending() > 200 + 2 * 99).then_some(()));
+    log.script(|script| script.is_silent = false);
+    until("the last batch", || {
+        let is_last = |notice| matches!(notice, WriterNotice::Committed(Committed { lsn: Lsn(101), .. }));
+        notices.try_iter().any(is_last).then_some(())
+    });
+    writer.stop();
+    let groups: Vec<(usize, u64)> = log.script(|script| {
+        script.begun[before + 1..].iter().map(|group| (group.body.len(), group.next_number)).collect()
+    });
+    let small = 18 * LARGE;
+    let (last, others) = groups.split_last().expect("groups");
+    assert!(others.iter().all(|(bytes, _)| *bytes < small), "{groups:?}");
+    assert!(last.0 > 20 * LARGE && last.0 < 20 * LARGE + small, "{groups:?}");
+    // The changes of retained messages came first.
+    let of_batches = groups.iter().position(|(_, next)| *next > 1000).expect("batches");
+    let bytes_before: usize = groups[..of_batches + 1].iter().map(|(bytes, _)| bytes).sum();
+    assert!(of_batches >= 5 && bytes_before >= 100 * LARGE, "{groups:?}");
+    let rows = rows(data.path());
+    let count = |table: &str| rows.iter().filter(|row| row.starts_with(table)).count();
+    assert_eq!((count("retained"), count("body")), (100, 101), "{:?}", rows.first());
 }
 
 fn until(what: &str, mut is_there: impl FnMut() -> Option<()>) {

@@ -11,6 +11,7 @@
 
 pub mod commit;
 mod read;
+mod retained_queue;
 
 pub use read::{SessionToken, StorePageRequest};
 

@@ -64,6 +64,10 @@ impl CellLog for QueuedLog {
         !self.lock().is_full
     }
 
+    fn capacity(&self) -> u64 {
+        u64::MAX
+    }
+
     fn time_runs(&mut self, time: FileTime) {
         self.lock().time = Some(time);
     }

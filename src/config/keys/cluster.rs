@@ -65,6 +65,7 @@ section! {
             ValueType::Checked(is_monitor, "the address of a monitor of NATS, such as \"http://10.0.0.11:8222\"").or("off", "the setting of the servers is not checked"),
             scope: Node;
         /// The largest size of the log in NATS, on each of its servers. `homing cluster init` sets it.
+        /// It has to be at least eight times the largest `packet_size`.
         log_size: ByteSize = ByteSize::mib(8 << 10),
             ValueType::Size(64 << 20, ONE_TIB).only(),
             elsewhere: "NATS `max_bytes`";

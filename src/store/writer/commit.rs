@@ -1,6 +1,7 @@
 //! The committing thread: commits groups, retries when there is no room or the file is locked, and
 //! writes heartbeats.
 
+use super::retained_queue::RetainedQueue;
 use super::{WriterNotice, WriterOptions, WriterRequest};
 use crate::clock;
 use crate::mqtt::charge::Budget;
@@ -27,8 +28,9 @@ const PLENTY: i64 = 4 << 30;
 /// With less room than this, in bytes, the store counts as full. The shards' portions of the room
 /// are then too small for large messages, and the log must say why large messages are refused.
 const LOW: i64 = 4 << 20;
-/// Bytes of messages in a group that has no room, from which on it takes no further batch.
-const MOST_BLOCKED: usize = 1 << 30;
+/// Bytes from which on a group takes no more, also if it has no room: a frame has at most 4 GiB. A
+/// store may have a lower bound ([`Store::largest_group`]).
+const MOST_IN_GROUP: usize = 1 << 30;
 /// Number of attempts of a stopping broker to write a group that has no room or meets a lock.
 const LAST_ATTEMPTS: u32 = 8;
 
@@ -66,6 +68,8 @@ pub struct Commits<F> {
     group: CommitGroup,
     /// The time at which the oldest change of the group came; [`Instant::NEVER`] for none.
     group_since: Instant,
+    /// Changes of retained messages for the groups behind this one.
+    retained_queue: RetainedQueue,
     /// The reports to send when the group is committed.
     waiters: Vec<Committed>,
     /// The group before this one, while its outcome is not known. Later batches are folded into the
@@ -112,6 +116,7 @@ impl<F: Fn(WriterNotice)> Commits<F> {
             commit_queue: CommitQueue::default(),
             group: CommitGroup::default(),
             group_since: Instant::NEVER,
+            retained_queue: RetainedQueue::new(),
             waiters: Vec::new(),
             undecided: None,
             next_heartbeat: now,
@@ -219,10 +224,16 @@ impl<F: Fn(WriterNotice)> Commits<F> {
             .undecided
             .as_ref()
             .map_or((0, Instant::NEVER), |undecided| (undecided.recorded, undecided.since));
-        let pending = undecided.0 + self.group.recorded() + self.commit_queue.records() as u64;
+        let pending = undecided.0 + self.waiting_records();
         self.statistics.pending_records.store(pending, Ordering::Relaxed);
-        let since = self.group_since.min(self.commit_queue.oldest()).min(working_since).min(undecided.1);
+        let queued = self.commit_queue.oldest().min(self.retained_queue.oldest());
+        let since = self.group_since.min(queued).min(working_since).min(undecided.1);
         self.statistics.uncommitted.set(since);
+    }
+
+    /// Returns the number of records that the store has not taken.
+    fn waiting_records(&self) -> u64 {
+        self.group.recorded() + self.retained_queue.records() + self.commit_queue.records() as u64
     }
 
     fn next_deadline(&self) -> Instant {
@@ -236,11 +247,16 @@ impl<F: Fn(WriterNotice)> Commits<F> {
                 self.statistics.committed(batch.cancelled, batch.cancelled);
                 self.commit_queue.push(now, batch);
             }
-            // A change of a retained message always goes into the next transaction. So it is never
-            // committed after a batch that came later.
+            // A change of a retained message goes into a group before all batches that wait. So it is
+            // never committed after a batch that came later.
             WriterRequest::Retained(records) => {
-                self.group_since = self.group_since.min(now);
-                records.into_iter().for_each(|record| self.group.retain(record))
+                let most = self.largest_group();
+                if self.retained_queue.is_empty() {
+                    self.group_since = self.group_since.min(now);
+                }
+                for record in records {
+                    self.retained_queue.take(now, record, &mut self.group, most);
+                }
             }
             WriterRequest::SizeLimit(size_limit) => self.new_limit = Some(size_limit),
             WriterRequest::SyncEvery(interval) => {
@@ -252,11 +268,16 @@ impl<F: Fn(WriterNotice)> Commits<F> {
         }
     }
 
-    /// Folds batches of the queue into the group, up to its bounds. Returns true if there is
-    /// anything to commit.
+    /// Folds what waits into the group, up to its bounds: changes of retained messages, then batches
+    /// of the queue. Returns true if there is anything to commit.
     fn gather_work(&mut self) -> bool {
+        let most = self.largest_group();
+        let given = self.retained_queue.give(&mut self.group, most);
+        self.group_since = self.group_since.min(given);
         let oldest = self.commit_queue.oldest();
-        if self.commit_queue.take(self.bounds(), &mut self.group, &mut self.waiters) {
+        if self.retained_queue.is_empty()
+            && self.commit_queue.take(self.bounds(), &mut self.group, &mut self.waiters)
+        {
             self.group_since = self.group_since.min(oldest);
         }
         self.group.recorded() > 0 || !self.waiters.is_empty()
@@ -264,12 +285,16 @@ impl<F: Fn(WriterNotice)> Commits<F> {
 
     fn bounds(&self) -> Bounds {
         let mut bounds = self.options.bounds;
+        let most = self.largest_group();
         if self.is_blocked || self.undecided.is_some() {
-            // Everything is folded in: it is in memory anyway, and it may free room.
-            // A frame has at most 4 GiB.
-            (bounds.records, bounds.bytes) = (u64::MAX, MOST_BLOCKED);
+            // As much as possible is folded in: it is in memory anyway, and it may free room.
+            (bounds.records, bounds.bytes) = (u64::MAX, most);
         }
-        bounds
+        Bounds { bytes: bounds.bytes.min(most), ..bounds }
+    }
+
+    fn largest_group(&self) -> usize {
+        self.store.largest_group().min(MOST_IN_GROUP)
     }
 
     fn write(&mut self, now: Instant) -> Result<(), StoreError> {
@@ -500,7 +525,7 @@ impl<F: Fn(WriterNotice)> Commits<F> {
 
     fn finish(&mut self) -> Result<(), StoreError> {
         let undecided = self.undecided.as_ref().map_or(0, |undecided| undecided.recorded);
-        let left = undecided + self.group.recorded() + self.commit_queue.records() as u64;
+        let left = undecided + self.waiting_records();
         if left > 0 {
             warn!(
                 event = "store.changes_lost",
