@@ -8,21 +8,20 @@ use super::tail::{Made, Tail, Unfit};
 use super::writes::Writes;
 use crate::ownership::SeenKind;
 use crate::store::database::Database;
-use crate::store::frame::cluster::{FrameKind, body_of, read_group};
+use crate::store::frame::cluster::{FrameKind, LARGEST_GROUP, body_of, read_group};
 use crate::store::frame::{Digest, Frame, FrameError, Head};
 use crate::store::sqlite::{Mark, Sqlite};
 use crate::store::wall::Heartbeat;
 use crate::store::{Moment, StoreError};
 use crate::time::Instant;
 
-/// The largest size of a group in pieces, in bytes. An owner makes none that is larger.
-const LARGEST_GROUP: usize = 1 << 30;
-
 /// See the module.
 pub(super) struct Follower<D: Database = Sqlite> {
     writes: Writes<D>,
     /// The operations of a group of which the last piece did not come yet.
     pieces: Vec<u8>,
+    /// The largest size of a group, in bytes.
+    largest_group: usize,
     /// The moment of the last frame by the clocks of this node; `None` if it never had a frame as it
     /// was made: its database is new, or came from another node.
     clocks: Option<Heartbeat>,
@@ -57,7 +56,14 @@ impl<D: Database> Follower<D> {
     /// The database cannot be read.
     pub(super) fn new(database: D) -> Result<Follower<D>, StoreError> {
         let clocks = database.heartbeat()?.filter(|heartbeat| heartbeat.has_clocks());
-        Ok(Follower { writes: Writes::new(database)?, pieces: Vec::new(), clocks })
+        let (writes, pieces) = (Writes::new(database)?, Vec::new());
+        Ok(Follower { writes, pieces, largest_group: LARGEST_GROUP, clocks })
+    }
+
+    /// Takes groups of at most this many bytes from now on.
+    #[cfg(test)]
+    pub(super) fn bound_groups(&mut self, most: usize) {
+        self.largest_group = most;
     }
 
     /// Returns the mark of the last frame that was folded. Its moment is by the clocks of this node.
@@ -88,6 +94,10 @@ impl<D: Database> Follower<D> {
     pub(super) fn read(&self, tail: &Tail, position: u64, bytes: &[u8]) -> Result<Next, Unfit> {
         let (checked, frame_kind) = tail.check(position, bytes)?;
         let (_, head, digest) = checked;
+        let is_piece = matches!(frame_kind, FrameKind::Fragment | FrameKind::Group);
+        if is_piece && self.pieces.len() + body_of(bytes).len() > self.largest_group {
+            return Err(FrameError::Content("more pieces than a group can have").into());
+        }
         let group = match frame_kind {
             FrameKind::Fragment => None,
             FrameKind::Group => Some(read_group(&self.pieces, checked)?),
@@ -95,9 +105,6 @@ impl<D: Database> Follower<D> {
                 Some(Frame { head, digest, operations: Vec::new(), retained: Vec::new(), copies: Vec::new() })
             }
         };
-        if self.pieces.len() > LARGEST_GROUP {
-            return Err(FrameError::Content("more pieces than a group can have").into());
-        }
         Ok(Next { kind: frame_kind.seen(), head, digest, frame_kind, group })
     }
 

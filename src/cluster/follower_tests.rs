@@ -180,6 +180,20 @@ fn a_database_has_what_the_log_says_whatever_the_pieces_and_the_restarts() {
 }
 
 #[test]
+fn a_group_is_taken_up_to_the_bound_that_its_owner_keeps_and_not_beyond() {
+    let mut owner = Owner::new();
+    owner.group(10, 7);
+    let bytes = next(10).body.len();
+    // However many pieces it comes in: the last one counts, too.
+    for (most, is_taken) in [(bytes, true), (bytes - 1, false)] {
+        let data = tempfile::tempdir().expect("a directory");
+        let mut node = Node::start(data.path());
+        node.follower.bound_groups(most);
+        assert_eq!(node.follow(&owner.frames, LATE).is_ok(), is_taken, "{most}");
+    }
+}
+
+#[test]
 fn pieces_of_an_owner_that_is_gone_are_dropped() {
     let [data] = directories();
     let mut owner = Owner::new();

@@ -8,7 +8,7 @@
 
 use super::coalesce::CommitGroup;
 use super::database::Database;
-use super::frame::cluster::GroupBody;
+use super::frame::cluster::{GroupBody, LARGEST_GROUP};
 use super::lagging::apply::Applying;
 use super::lagging::{Lagging, PATIENCE};
 use super::sqlite::{Mark, Sqlite};
@@ -32,6 +32,8 @@ const MOST_BEHIND: u64 = 8 * MANY;
 const SHARE_OF_LOG: u64 = 8;
 /// The largest part in bytes: a follower has a whole group in memory.
 const MOST_OF_LOG: u64 = 256 << 20;
+// What goes beyond the part is one batch.
+const _: () = assert!(4 * MOST_OF_LOG <= LARGEST_GROUP as u64);
 /// The time that a commit waits for the engine before its group counts as undecided. An engine that
 /// works answers in a tenth of it.
 const MOMENT: Duration = Duration::from_millis(150);
@@ -93,6 +95,18 @@ pub struct ReplicatedStore<D: Database = Sqlite> {
     will_grace: Duration,
 }
 
+/// Checks the size of a group that is to be handed in. This owner fails alone, and stores nothing:
+/// each standby would end at the group, and so would each new one.
+pub(super) fn check_size(bytes: usize) -> Result<(), StoreError> {
+    match bytes {
+        ..=LARGEST_GROUP => Ok(()),
+        _ => Err(StoreError::Failed(format!(
+            "a commit of {bytes} bytes is larger than the {LARGEST_GROUP} bytes that a node of a cluster takes: lower \
+             limits.packet_size"
+        ))),
+    }
+}
+
 #[derive(Debug)]
 struct UnderWay {
     group: CommitGroup,
@@ -124,15 +138,20 @@ impl<D: Database> ReplicatedStore<D> {
         })
     }
 
-    fn begin(&mut self, body: GroupBody, highest_number: u64) {
+    /// Hands in a group.
+    ///
+    /// Errors: no follower would take it.
+    fn begin(&mut self, body: GroupBody, highest_number: u64) -> Result<(), StoreError> {
+        check_size(body.len())?;
         self.next_number = self.next_number.max(highest_number + 1);
         let moment = Heartbeat::at(self.log.moment(), self.lagging.time());
         self.log.begin(NextGroup { body, next_number: self.next_number, moment });
+        Ok(())
     }
 
     /// Hands in a group, and waits until it is stored: at a start, before there are clients.
     fn store_now(&mut self, body: GroupBody, highest_number: u64) -> Result<Mark, StoreError> {
-        self.begin(body, highest_number);
+        self.begin(body, highest_number)?;
         loop {
             if let Some(mark) = self.log.outcome(START)? {
                 return Ok(mark);
@@ -144,7 +163,7 @@ impl<D: Database> ReplicatedStore<D> {
     fn hand_in(&mut self, group: CommitGroup, body: GroupBody) -> Result<(), StoreError> {
         let bytes = body.len() as u64;
         let highest = group.highest_number();
-        self.begin(body, highest);
+        self.begin(body, highest)?;
         self.under_way = Some(UnderWay { group, bytes });
         self.decide()
     }

@@ -1,7 +1,8 @@
 //! The store of an owner, over a log that answers as a test says.
 
 use super::coalesce::CommitGroup;
-use super::replicated::{CellLog, NextGroup, ReplicatedStore};
+use super::frame::cluster::LARGEST_GROUP;
+use super::replicated::{CellLog, NextGroup, ReplicatedStore, check_size};
 use super::sqlite::{Mark, Sqlite, SqliteOptions};
 use super::tests::{body, entry, message, rows, session};
 use super::wall::FileTime;
@@ -177,6 +178,12 @@ fn nothing_is_reported_before_the_engine_has_answered_and_later_batches_share_a_
     }
     assert_eq!((committed.first(), begun(&log)), (Some(&1), before + 2));
     writer.stop();
+}
+
+#[test]
+fn an_owner_hands_in_no_group_that_a_follower_refuses() {
+    check_size(LARGEST_GROUP).expect("a follower takes it");
+    assert!(matches!(check_size(LARGEST_GROUP + 1), Err(StoreError::Failed(_))));
 }
 
 #[test]

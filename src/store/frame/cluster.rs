@@ -27,6 +27,12 @@ use std::time::Duration;
 const BEAT: u8 = 4;
 const RELEASE: u8 = 5;
 
+/// The largest size of a group in bytes, all its pieces together. An owner hands in none that is
+/// larger, so a follower may refuse one: it is the work of another program. An owner ends a group at
+/// 256 MiB at most, and lets the batch that passes this bound go with it. The rest is for that batch: a
+/// message has 256 MiB at most, and may be in it twice, as a retained one.
+pub const LARGEST_GROUP: usize = 2 << 30;
+
 /// The longest lease that a Claim can say.
 const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
