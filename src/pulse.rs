@@ -61,8 +61,11 @@ pub enum PulseQuestion {
 pub enum ThreadWork {
     /// The thread serves clients. To start the process again helps against a hang.
     Serves,
-    /// The thread waits for the disk of the store. To start the process again helps nobody.
-    Stores,
+    /// The thread commits what is stored. If it hangs, to start the process again helps nobody, and
+    /// another node of a cluster does.
+    Commits,
+    /// The thread reads what is stored, page after page, and may have many pages in its way.
+    Reads,
 }
 
 /// The thread has ended, because nobody needs it any more.

@@ -327,8 +327,8 @@ fn watch(pulses: &Pulses, shards: &[Addr<ShardActor>], expiry: &Addr<ExpiryActor
     pulses.watch_once(EXPIRY, ThreadWork::Serves, move |pulse| expiry.do_send(pulse));
     if let Some(writer) = writer {
         let (commits, reads) = (writer.to_store(), writer.to_store());
-        pulses.watch_once("homing-store", ThreadWork::Stores, move |pulse| commits.ask_committing(pulse));
-        pulses.watch_once("homing-read", ThreadWork::Stores, move |pulse| reads.ask_reading(pulse));
+        pulses.watch_once("homing-store", ThreadWork::Commits, move |pulse| commits.ask_committing(pulse));
+        pulses.watch_once("homing-read", ThreadWork::Reads, move |pulse| reads.ask_reading(pulse));
     }
 }
 

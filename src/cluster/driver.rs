@@ -69,6 +69,7 @@ pub(super) fn start(start: DriverStart) -> Result<DriverDoor, StoreError> {
         events,
         wake_rows,
         stuck_said: Instant::ZERO,
+        is_stuck: false,
         no_reply: String::new(),
         last_group: 0,
         role: Role::Following,
@@ -95,6 +96,8 @@ struct Driver {
     events: UnboundedSender<NodeEvent>,
     wake_rows: WakeRows,
     stuck_said: Instant,
+    /// True if clients wait for a thread or the disk of this node, which hangs.
+    is_stuck: bool,
     /// Why the last append had no answer.
     no_reply: String,
     /// The position of the last group of this node.
@@ -128,6 +131,7 @@ impl Driver {
             (None, Some(recovery)) => Progress::Recovered(recovery.load(Ordering::Relaxed)),
             _ => Progress::Moving,
         };
+        self.report_hang(progress == Progress::Stuck);
         if self.core.tick(progress, now) {
             if self.door.as_ref().is_some_and(|door| door.lease().take_used()) {
                 self.core.take(OwnershipInput::Promised, now);
@@ -299,6 +303,20 @@ impl Driver {
             );
         }
         self.no_reply = why;
+    }
+
+    /// Reports that this node hangs, or works again.
+    fn report_hang(&mut self, is_stuck: bool) {
+        match (self.is_stuck, is_stuck) {
+            (false, true) => warn!(
+                event = "cluster.hangs",
+                "clients wait for a thread or the disk of this node, which hangs: it appends nothing, so that \
+                 another node takes over; see broker.thread_hangs, and the disk"
+            ),
+            (true, false) => info!(event = "cluster.works_again", "this node works again"),
+            _ => {}
+        }
+        self.is_stuck = is_stuck;
     }
 
     fn report_stuck(&mut self, now: Instant) {

@@ -90,7 +90,8 @@ pub enum DriverAction<D = Sqlite> {
     Failed(StoreError),
 }
 
-/// Tells whether all threads that serve clients give signs of life.
+/// Tells whether all threads that serve clients give signs of life, and the disk does not hang that
+/// clients wait for.
 pub type IsAlive = Box<dyn Fn() -> bool + Send>;
 
 /// What the node has to do.

@@ -98,7 +98,7 @@ fn run(mut loaded: Loaded, settings: &Settings) -> Result<ExitCode, ExitCode> {
     let observer = broker.observer();
     service::is_ready(move || is_alive(&observer));
     if let Some(owner) = &mut owner {
-        owner.ready(&broker, is_alive);
+        owner.ready(&broker, can_own);
     }
     let code = broker.run_until(signals, || {
         stop::bound();
@@ -196,7 +196,17 @@ fn read_again(settings: &Settings) -> Result<Loaded, ConfigRefusal> {
 fn is_alive(observer: &Observer) -> bool {
     let (pulses, now) = (observer.statistics().pulses(), clock::now());
     pulses.ask(now);
-    pulses.late(now, HANGS).iter().all(|late| late.work == ThreadWork::Stores)
+    pulses.late(now, HANGS).iter().all(|late| late.work != ThreadWork::Serves)
+}
+
+/// Returns true if a node of a cluster can serve. Besides what [`is_alive`] asks for, its disk does
+/// not hang: another node has the same sessions and messages on a disk of its own.
+fn can_own(observer: &Observer) -> bool {
+    let (statistics, now) = (observer.statistics(), clock::now());
+    let late = statistics.pulses().late(now, HANGS);
+    // A long queue of pages is no hang.
+    let commits = late.iter().all(|late| late.work != ThreadWork::Commits);
+    is_alive(observer) && commits && !statistics.store().is_some_and(|store| store.disk.hangs(now, HANGS))
 }
 
 /// Writes the addresses of the listeners to a file, those for plain MQTT first.

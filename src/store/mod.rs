@@ -18,6 +18,7 @@
 //! | [`operation`] | one change of the database |
 //! | [`commit_queue`] | decides which batches may be committed together |
 //! | [`database`] | the database behind a log, as the code between the two sees it |
+//! | [`disk_watch`] | tells a disk that hangs from one that is slow |
 //! | [`writer`] | the committing thread and the reading thread |
 //! | [`lagging`] | the database behind a log, and the thread that applies the log to it |
 //! | [`logged`] | the store on a disk: its log, and the database behind it |
@@ -39,6 +40,7 @@ pub(crate) mod catch_up;
 pub mod coalesce;
 pub mod commit_queue;
 pub mod database;
+pub mod disk_watch;
 pub(crate) mod files;
 pub(crate) mod fold;
 pub mod frame;

@@ -1,5 +1,6 @@
 //! The figures of the store's threads.
 
+use super::disk_watch::DiskWatch;
 use super::ship::{ShipFigures, Shipping};
 use crate::time::Instant;
 use crate::time::histogram::SharedHistogram;
@@ -51,6 +52,8 @@ pub struct StoreStatistics {
     pub unapplied_limit: AtomicU64,
     /// The time since which the oldest change waits for the database.
     unapplied: WaitingSince,
+    /// Whether the disk ends what it begins.
+    pub disk: DiskWatch,
     /// The duration of each transaction of the database.
     pub apply_time: SharedHistogram,
     /// The duration of each sync of the log.
@@ -117,7 +120,17 @@ impl WaitingSince {
         self.0.store(since.as_millis(), Ordering::Relaxed);
     }
 
+    /// Sets the time if none is set, or a later one.
+    pub(super) fn set_first(&self, since: Instant) {
+        self.0.fetch_min(since.as_millis(), Ordering::Relaxed);
+    }
+
+    /// Returns the time; [`Instant::NEVER`] if none waits.
+    pub(super) fn since(&self) -> Instant {
+        Instant::from_millis(self.0.load(Ordering::Relaxed))
+    }
+
     fn age(&self, now: Instant) -> Duration {
-        now.since(Instant::from_millis(self.0.load(Ordering::Relaxed)))
+        now.since(self.since())
     }
 }

@@ -3,7 +3,7 @@
 use crate::proxy::Proxy;
 use crate::servers::{PASSWORD, Servers, own_address};
 use crate::support::process::Process;
-use crate::support::{Connect, Message, RawClient, V5, now};
+use crate::support::{Connect, Message, RawClient, V5, now, shim};
 use homing::cluster::engine::Engine;
 use rustix::process::Signal;
 use std::ffi::OsStr;
@@ -123,6 +123,15 @@ impl Fleet {
     pub fn begin(&mut self, node: usize) {
         let node = &mut self.nodes[node];
         let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+        command.arg("serve").arg("--config").arg(&node.configuration);
+        node.process = Some(Process::spawn(&mut command));
+    }
+
+    /// Starts a node on a disk that hangs while there is a file.
+    pub fn begin_on_disk(&mut self, node: usize, hangs: &Path) {
+        let node = &mut self.nodes[node];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+        command.env("LD_PRELOAD", shim::shim("cluster")).env("CLUSTER_DISK_HANGS", hangs);
         command.arg("serve").arg("--config").arg(&node.configuration);
         node.process = Some(Process::spawn(&mut command));
     }

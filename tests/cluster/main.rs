@@ -12,6 +12,7 @@
 //! | `alarms` | a log that lost frames, was changed or purged, and `homing cluster reseed` |
 //! | `refusals` | settings, servers, directories and commands that make no sense |
 //! | `endings` | SIGTERM to a node in each of its states |
+//! | `hung_disk` | a node whose disk hangs, though all its other parts work |
 //! | `beginnings` | over TLS: a cluster that begins with the store of a broker by itself |
 //! | `latency` | measurements |
 //! | `operators` | what operators see of two nodes of Homing |
@@ -36,6 +37,7 @@ mod engine_contract;
 mod faults;
 mod fleet;
 mod haproxy;
+mod hung_disk;
 #[path = "../crash/judge.rs"]
 mod judge;
 mod latency;

@@ -1,9 +1,12 @@
-/* Another machine's clock and boot, for one process (LD_PRELOAD). CLUSTER_CLOCK is the number of seconds by which its wall clock is
- * ahead, and CLUSTER_BOOT the text of its boot identifier. Clocks that nobody sets stay as they are. */
+/* Another machine's clock, boot and disk, for one process (LD_PRELOAD). CLUSTER_CLOCK is the number of seconds by which its wall
+ * clock is ahead, and CLUSTER_BOOT the text of its boot identifier. Clocks that nobody sets stay as they are. While there is a file
+ * CLUSTER_DISK_HANGS, no read and no write of a database or its WAL returns. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -39,4 +42,34 @@ int open64(const char *path, int flags, ...)
     int mode = va_arg(rest, int);
     va_end(rest);
     return real(path, flags, mode);
+}
+
+static void await_disk(int file)
+{
+    const char *hangs = getenv("CLUSTER_DISK_HANGS");
+    char link[64], path[PATH_MAX] = "";
+    if (!hangs || access(hangs, F_OK))
+        return;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    if (readlink(link, path, sizeof path - 1) > 0 && strstr(path, "/homing.db"))
+        while (!access(hangs, F_OK))
+            usleep(50000);
+}
+
+ssize_t pread64(int file, void *bytes, size_t length, off64_t at)
+{
+    static ssize_t (*real)(int, void *, size_t, off64_t);
+    if (!real)
+        real = (ssize_t (*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
+    await_disk(file);
+    return real(file, bytes, length, at);
+}
+
+ssize_t pwrite64(int file, const void *bytes, size_t length, off64_t at)
+{
+    static ssize_t (*real)(int, const void *, size_t, off64_t);
+    if (!real)
+        real = (ssize_t (*)(int, const void *, size_t, off64_t))dlsym(RTLD_NEXT, "pwrite64");
+    await_disk(file);
+    return real(file, bytes, length, at);
 }

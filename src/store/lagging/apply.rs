@@ -112,6 +112,8 @@ impl<D: Database> Applying<D> {
     /// Makes one attempt to apply a portion.
     fn attempt(&mut self, portion: Portion) -> Result<Option<Refused>, StoreError> {
         let shared = Arc::clone(&self.database);
+        // Before the lock: who has it may hang.
+        self.statistics.disk.applies(clock::now());
         let mut database = lock(&shared);
         let began = clock::nanos();
         let refusal = match database.apply(&portion.group, self.time, &portion.mark) {
@@ -147,6 +149,7 @@ impl<D: Database> Applying<D> {
 
     fn applied(&mut self, portion: Portion, figures: Option<Figures>) {
         self.goes_on();
+        self.statistics.disk.applied(clock::now());
         let position = portion.mark.position;
         let (mut group, (bytes, since)) = self.unapplied.done(portion, figures);
         self.statistics.waiting_for_database(bytes, since);

@@ -112,9 +112,8 @@ impl<D: Database> Lagging<D> {
         let (waiting, since) = self.unapplied.add(group, mark, bytes, is_short)?;
         self.statistics.waiting_for_database(waiting, since);
         self.start_applier()?;
-        if is_short {
-            self.unapplied.await_release(PATIENCE);
-        }
+        let is_released = !is_short || self.unapplied.await_release(PATIENCE);
+        self.statistics.disk.set_memory_waits(!is_released);
         Ok(())
     }
 

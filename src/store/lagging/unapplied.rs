@@ -336,12 +336,14 @@ impl Unapplied {
         self.progress.notify_all();
     }
 
-    /// Waits until the memory of all changes is released, at most for `patience`.
-    pub(in crate::store) fn await_release(&self, patience: Duration) {
+    /// Waits until the memory of all changes is released, at most for `patience`. Returns true if it
+    /// is.
+    pub(in crate::store) fn await_release(&self, patience: Duration) -> bool {
         let state = self.lock();
         let position = state.changed;
         let waits = |state: &mut State| state.released < position && state.failure.is_none();
-        drop(self.progress.wait_timeout_while(state, patience, waits));
+        let waited = self.progress.wait_timeout_while(state, patience, waits);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     /// Records why the database cannot be written for now.

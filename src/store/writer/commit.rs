@@ -340,6 +340,7 @@ impl<F: Fn(WriterNotice)> Commits<F> {
     /// Begins the next group, since the store has taken the present one.
     fn begin_group(&mut self, now: Instant) {
         self.is_blocked = false;
+        self.statistics.disk.set_commits_wait(false);
         if let Some(for_ms) = self.behind.gone(now) {
             info!(event = "store.committed_again", for_ms, "pending changes are committed again");
         }
@@ -393,6 +394,7 @@ impl<F: Fn(WriterNotice)> Commits<F> {
     /// as their windows and limits.memory let them.
     fn wait_for_database(&mut self, now: Instant, behind: &StoreError) {
         self.is_blocked = true;
+        self.statistics.disk.set_commits_wait(true);
         self.next_attempt = now + RETRY;
         if let Some(for_ms) = self.behind.met(now) {
             warn!(

@@ -2,12 +2,14 @@
 //! for it.
 
 use super::WriterNotice;
+use crate::clock;
 use crate::durability::read_requests::DelayedRequest;
 use crate::mqtt::charge::Budget;
 use crate::persistence::records::{BodyNumber, EntryNumber};
 use crate::pulse::Pulse;
 use crate::store::statistics::StoreStatistics;
 use crate::store::{StoreError, StoreReader};
+use crate::time::Instant;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -54,6 +56,7 @@ pub(super) fn run(
 ) {
     let is_stopping = || is_stopping.load(Ordering::Relaxed);
     for request in requests {
+        statistics.disk.reads(clock::now());
         let notice = match request {
             PageRead::Page(request) => page(&mut *reader, request, statistics, is_stopping),
             PageRead::Delayed { shard, request } => {
@@ -62,11 +65,13 @@ pub(super) fn run(
                 delayed.map(|delayed| WriterNotice::Delayed { shard, request, delayed })
             }
             PageRead::Beat(pulse) => {
+                statistics.disk.reads(Instant::NEVER);
                 pulse.beat();
                 continue;
             }
             PageRead::Stop => return,
         };
+        statistics.disk.reads(Instant::NEVER);
         // Before the shard gets the messages.
         budget.report();
         match notice {

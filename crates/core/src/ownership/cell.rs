@@ -274,6 +274,9 @@ impl CellOwnership {
     /// Appends the next frame of an owner, if nothing is under way.
     fn append_if_due(&mut self, now: Instant, outputs: &mut Vec<OwnershipOutput>) {
         let kind = match &self.state {
+            // A group is a sign of life, too: with some clients served, a standby would wait for ever
+            // while the others hang. A recovery has to go on: it may wait for its group.
+            State::Holding(_) if self.progress == Progress::Stuck => None,
             State::Recovering(tenure)
             | State::Holding(tenure)
             | State::Releasing(tenure, Flush::UnderWay) => tenure.due(now, self.progress, &self.timing),

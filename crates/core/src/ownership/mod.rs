@@ -146,9 +146,10 @@ pub enum Progress {
     /// The owner recovers. The number of rows and sessions that it has read so far: it is stuck if
     /// the number stays for [`Timing::recovery`].
     Recovered(u64),
-    /// It serves, and all its threads work.
+    /// It serves, and its threads and its disk work.
     Moving,
-    /// A thread hangs.
+    /// A thread or the disk hangs, and clients wait for it. Nothing is appended, so that a standby
+    /// claims.
     Stuck,
 }
 

@@ -273,6 +273,16 @@ fn a_beat_covers_promises_early_and_says_that_the_owner_works() {
 }
 
 #[test]
+fn an_owner_that_hangs_appends_no_groups_either_until_it_works_again() {
+    let mut machine = Machine::owner();
+    machine.tell(Input::Tick(Progress::Stuck));
+    assert_eq!(machine.tell(Input::GroupReady), []);
+    machine.now += 3000;
+    assert_eq!(machine.tell(Input::Tick(Progress::Stuck)), []);
+    assert!(matches!(machine.tick()[..], [Output::Append(_, Position(12), AppendKind::Group)]));
+}
+
+#[test]
 fn an_owner_whose_place_is_taken_ends() {
     let mut machine = Machine::owner();
     machine.tell(Input::GroupReady);
