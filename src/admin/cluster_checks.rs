@@ -18,7 +18,7 @@ fn cell(report: &ClusterReport) -> Finding {
         let text = format!("alarm: {alarm}; nobody serves until a person has decided");
         return Finding::fail(Check::Cluster, text).advise("See the alarm in docs/cluster.md");
     }
-    let Some(NodeReport { node, undecided, epoch, .. }) = report.serving() else {
+    let Some(NodeReport { node, undecided, uncommitted, full, epoch, .. }) = report.serving() else {
         return Finding::fail(Check::Cluster, "nobody serves")
             .advise("`homing cluster status` asks NATS; the log of each node says what it waits for");
     };
@@ -30,6 +30,17 @@ fn cell(report: &ClusterReport) -> Finding {
         let leader = log.leader.as_deref().unwrap_or("unknown");
         return Finding::fail(Check::Cluster, format!("NATS has not stored a frame for {undecided:.0} s"))
             .advise(format!("If all its servers run, restart the one that leads the log: {leader}"));
+    }
+    if *full {
+        return Finding::fail(
+            Check::Cluster,
+            format!("{node} has no room, and refuses QoS 1 and 2 messages"),
+        )
+        .advise("See store.full in its log, and cluster.snapshot_failed in the log of each node");
+    }
+    if *uncommitted > STUCK {
+        let text = format!("{node} has not committed a change for {uncommitted:.0} s");
+        return Finding::fail(Check::Cluster, text).advise("See store.behind in its log, and its disk");
     }
     Finding::ok(
         Check::Cluster,
@@ -140,6 +151,8 @@ mod tests {
         assert_eq!(change(&|report| report.alarm = Some("lost".to_owned())), [Fail, Ok, Ok]);
         assert_eq!(change(&|report| report.log = None), [Fail, Ok, Ok]);
         assert_eq!(change(&|report| report.nodes[0].undecided = 21.0), [Fail, Ok, Ok]);
+        assert_eq!(change(&|report| report.nodes[0].uncommitted = 21.0), [Fail, Ok, Ok]);
+        assert_eq!(change(&|report| report.nodes[0].full = true), [Fail, Ok, Ok]);
         assert_eq!(change(&|report| report.nodes[2].lag = 1_001), [Ok, Warn, Ok]);
         assert_eq!(change(&|report| report.nodes[2].skew = Some(-1.5)), [Ok, Warn, Ok]);
         assert_eq!(change(&|report| report.nodes[2].is_silent = true), [Ok, Warn, Ok]);

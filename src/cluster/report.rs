@@ -79,6 +79,11 @@ pub struct NodeReport {
     pub lease: f64,
     /// Seconds for which a frame of this node is not stored.
     pub undecided: f64,
+    /// True if this node serves and refuses QoS 1 and 2 messages for want of room.
+    pub full: bool,
+    /// Seconds for which the oldest change of this node is not committed. Nothing behind it is
+    /// acknowledged.
+    pub uncommitted: f64,
     /// The version of its program.
     pub version: String,
     /// Seconds by which its clock is ahead of that of NATS; null if nobody knows.
@@ -172,7 +177,7 @@ impl ClusterReport {
     /// Returns true if a node serves and stores, the log answers, nobody has an alarm, and no node
     /// differs. `lease` bounds the time for which a frame may not be stored.
     pub fn is_good(&self, lease: Duration) -> bool {
-        let stores = |node: &NodeReport| node.undecided <= lease.as_secs_f64();
+        let stores = |node: &NodeReport| node.not_stored() <= lease.as_secs_f64() && !node.full;
         let drifts = self.nodes.iter().any(NodeReport::drifts);
         self.serving().is_some_and(stores) && self.log.is_some() && self.alarm.is_none() && !drifts
     }
@@ -192,6 +197,8 @@ impl NodeReport {
             lag: last.unwrap_or(row.position).saturating_sub(row.position),
             lease: of_ms(row.lease_ms),
             undecided: of_ms(row.undecided_ms),
+            full: row.full,
+            uncommitted: of_ms(row.uncommitted_ms),
             version: row.version.clone(),
             skew,
             seen_ago: Some(seen.seen_ago(now).as_secs_f64()),
@@ -200,6 +207,17 @@ impl NodeReport {
             drift_keys: drift.keys,
             drift_files: drift.files,
         }
+    }
+
+    /// Returns the seconds for which a frame is not stored, or a change not committed. Frames without
+    /// changes may be stored while no change is.
+    fn not_stored(&self) -> f64 {
+        self.undecided.max(self.uncommitted)
+    }
+
+    /// Returns true if it stores frames, but no change for a second.
+    fn commits_nothing(&self) -> bool {
+        self.undecided < 1.0 && self.uncommitted >= 1.0
     }
 
     /// Returns true if it differs from the owner.
@@ -237,6 +255,28 @@ impl NodeReport {
     }
 }
 
+impl NodeReport {
+    /// Writes why an owner does not store what it should, and what to do.
+    fn fmt_store(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let node = &self.node;
+        if self.full {
+            writeln!(
+                f,
+                "FULL     {node} refuses QoS 1 and 2 messages: the log of the cluster or the disk of {node} has no room; \
+                 see store.full in its log, and cluster.snapshot_failed in the log of each node"
+            )?;
+        }
+        if self.commits_nothing() {
+            writeln!(
+                f,
+                "WAITS    {node} commits no change, though the log takes frames: its disk is slow, hangs or has no room, \
+                 or the log has no room; see store.behind and store.full in its log"
+            )?;
+        }
+        Ok(())
+    }
+}
+
 /// Returns seconds as a duration of whole tenths: more is noise to people.
 fn tenths(of: f64) -> Duration {
     let whole = Duration::try_from_secs_f64(of).unwrap_or_default();
@@ -248,10 +288,10 @@ impl fmt::Display for ClusterReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.cluster.as_deref().unwrap_or_default();
         match self.serving() {
-            Some(NodeReport { node, epoch, lease, undecided, .. }) => {
-                let (lease, undecided) =
-                    (Duration::from_secs_f64(*lease), Duration::from_secs_f64(*undecided));
-                let state = match undecided.as_secs() {
+            Some(owner @ NodeReport { node, epoch, lease, .. }) => {
+                let (lease, not_stored) =
+                    (Duration::from_secs_f64(*lease), Duration::from_secs_f64(owner.not_stored()));
+                let state = match not_stored.as_secs() {
                     0 => format!("lease {} ms left", lease.as_millis()),
                     whole => format!("NOTHING STORED for {whole} s"),
                 };
@@ -268,6 +308,9 @@ impl fmt::Display for ClusterReport {
                 f,
                 "ALARM    {alarm}: nobody serves until a person has decided; see docs/cluster.md, and `homing cluster reseed`"
             )?;
+        }
+        if let Some(owner) = self.serving() {
+            owner.fmt_store(f)?;
         }
         let reference = self.owner.as_deref().or(self.node.as_deref()).unwrap_or("the others");
         for node in self.nodes.iter().filter(|node| node.drifts()) {
@@ -398,6 +441,30 @@ mod tests {
         assert!(report.to_string().contains(line), "{report}");
         let nobody = super::tests::report(&rows[1..], None, &BTreeMap::new());
         assert!(nobody.to_string().contains("NOBODY SERVES") && !nobody.is_good(Duration::from_secs(4)));
+    }
+
+    #[test]
+    fn an_owner_that_stores_beats_and_no_messages_is_not_good_and_the_report_says_why() {
+        let lease = Duration::from_secs(4);
+        let with = |change: &dyn Fn(&mut NodeRow)| {
+            let mut owner = seen("a", "holding", 2, (0, 0));
+            change(&mut owner.row);
+            report(&[owner, seen("b", "following", 2, (0, 0))], Some("a"), &BTreeMap::new())
+        };
+        let full = with(&|row| row.full = true);
+        assert!(!full.is_good(lease));
+        let line = "FULL     a refuses QoS 1 and 2 messages: the log of the cluster or the disk of a has no room; see store.full";
+        assert!(full.to_string().contains(line), "{full}");
+        let blocked = with(&|row| row.uncommitted_ms = 12_300);
+        assert!(!blocked.is_good(lease));
+        let text = blocked.to_string();
+        assert!(text.contains("a serves, epoch 2, NOTHING STORED for 12 s\n"), "{text}");
+        assert!(text.contains("WAITS    a commits no change, though the log takes frames: "), "{text}");
+        let busy = with(&|row| row.uncommitted_ms = 40);
+        assert!(busy.is_good(lease) && !busy.to_string().contains("WAITS"), "{busy}");
+        // The engine is what it waits for: another line says that.
+        let undecided = with(&|row| (row.uncommitted_ms, row.undecided_ms) = (9_000, 9_000));
+        assert!(!undecided.is_good(lease) && !undecided.to_string().contains("WAITS"), "{undecided}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::drift::{self, SharedDigests};
 use super::engine::{Engine, EngineError, Row};
 use super::messages::{DriverDoor, DriverInput, RowsSeen};
-pub use super::view::{ClusterView, SeenRow};
+pub use super::view::{ClusterView, SeenRow, StoreFacts};
 use super::view::{SeenRows, lock};
 use crate::clock;
 use crate::ownership::Role;
@@ -130,6 +130,10 @@ pub struct NodeRow {
     pub undecided_ms: u64,
     /// Why nothing is stored; empty if frames are.
     pub trouble: String,
+    /// True if the owner refuses QoS 1 and 2 messages for want of room.
+    pub full: bool,
+    /// Milliseconds for which the oldest change of the owner is not committed; 0 without one.
+    pub uncommitted_ms: u64,
     /// The version of the program.
     pub version: String,
     /// Milliseconds since 1970 by its wall clock.
@@ -295,7 +299,7 @@ pub fn read_node(value: &[u8]) -> Option<NodeRow> {
 
 fn row_of(view: &ClusterView, directory: u64) -> NodeRow {
     let facts = view.facts();
-    let now = clock::now();
+    let (now, store) = (clock::now(), view.store_facts());
     NodeRow {
         node: view.node.clone(),
         directory,
@@ -307,6 +311,8 @@ fn row_of(view: &ClusterView, directory: u64) -> NodeRow {
         lease_ms: millis(facts.lease_until.since(now)),
         undecided_ms: millis(now.since(facts.undecided_since)),
         trouble: facts.trouble,
+        full: store.is_full,
+        uncommitted_ms: millis(store.uncommitted),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         unix_ms: clock::unix_millis(),
         pages: view.pages(),

@@ -55,6 +55,19 @@ impl SeenRow {
     }
 }
 
+/// What the store of an owner says beside the log: a full log, a database that hangs and a group that
+/// never fits are not in the driver's facts, because beats are stored meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreFacts {
+    /// QoS 1 and 2 messages are refused for want of room.
+    pub is_full: bool,
+    /// The age of the oldest change that is not committed.
+    pub uncommitted: Duration,
+}
+
+/// Returns the facts of the present moment.
+type LookAtStore = Box<dyn Fn() -> StoreFacts + Send + Sync>;
+
 /// The cluster as this node sees it.
 pub struct ClusterView {
     /// The name of the cluster.
@@ -69,6 +82,8 @@ pub struct ClusterView {
     pub(super) appends: Arc<AppendTimes>,
     /// Where browsers reach the pages of this node; empty until the interface runs.
     pages: OnceLock<String>,
+    /// Where the facts of the store come from; empty until this node serves.
+    store: OnceLock<LookAtStore>,
     rows: Mutex<SeenRows>,
     /// What this node has in common with the others, and when that was looked at last.
     shared: Mutex<(Option<Arc<SharedDigests>>, Instant)>,
@@ -117,6 +132,7 @@ impl ClusterView {
             facts,
             appends: Arc::default(),
             pages: OnceLock::new(),
+            store: OnceLock::new(),
             rows: Mutex::default(),
             shared: Mutex::new((None, clock::now())),
             settings: to_digests,
@@ -195,6 +211,16 @@ impl ClusterView {
     /// Notes where browsers reach the pages of this node. The first call counts.
     pub fn note_pages(&self, url: String) {
         let _ = self.pages.set(url);
+    }
+
+    /// Notes where the facts of the store come from. The first call counts.
+    pub fn note_store(&self, look: impl Fn() -> StoreFacts + Send + Sync + 'static) {
+        let _ = self.store.set(Box::new(look));
+    }
+
+    /// Returns the facts of the store; the default before this node serves.
+    pub(super) fn store_facts(&self) -> StoreFacts {
+        self.store.get().map(|look| look()).unwrap_or_default()
     }
 
     /// Writes in the row of this node that it leaves, and waits until that is done, `limit` at most.

@@ -11,12 +11,13 @@ use homing::broker::owner_door::OwnerDoor;
 use homing::broker::reload::ReloadMode;
 use homing::broker::standby::StandbyConfig;
 use homing::broker::{Broker, Signals, StartError};
+use homing::clock;
 use homing::cluster::commands::{self, CommandError, InitialSessions};
 use homing::cluster::engine::EngineError;
 use homing::cluster::messages::{Cell, End, NodeEvent};
 use homing::cluster::node::{Node, NodeDoor, write_end};
 use homing::cluster::reseed;
-use homing::cluster::row::ClusterView;
+use homing::cluster::row::{ClusterView, StoreFacts};
 use homing::cluster::sys;
 use homing::config::Config;
 use homing::log::stderr;
@@ -337,6 +338,14 @@ impl OwnerPart {
         let observer = broker.observer();
         let seen = Arc::clone(&self.view);
         observer.statistics().publish_further(move || sys::figures(&seen));
+        let of_store = observer.clone();
+        self.view.note_store(move || {
+            let store = of_store.statistics().store();
+            StoreFacts {
+                is_full: of_store.shared().is_store_full(),
+                uncommitted: store.map_or(Duration::ZERO, |store| store.oldest_uncommitted(clock::now())),
+            }
+        });
         self.node.recovered(door, Box::new(move || is_alive(&observer)));
     }
 
