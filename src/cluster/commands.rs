@@ -6,7 +6,7 @@ use super::drift;
 use super::engine::{Bounds, Engine, EngineError};
 use super::observed::{ObservedRows, observe};
 use super::report::{ClusterReport, Seen};
-use super::row::{BASE, CLUSTER, ClusterRow, SeenRow, alarm_key};
+use super::row::{BASE, CLUSTER, ClusterRow, DrainRow, LEFT, SeenRow, alarm_key};
 use super::secret;
 use super::tail::Tail;
 use crate::config::{Cluster, DurabilityLevel};
@@ -15,7 +15,10 @@ use crate::store::log::new_id;
 use crate::store::sqlite::base::{directory_of, mark_of};
 use crate::store::sqlite::directory::{database_in, refuse_following};
 use crate::store::sqlite::{Mark, Sqlite, SqliteOptions};
+use crate::time::Instant;
+use crate::time::duration::seconds;
 use std::path::Path;
+use std::time::Duration;
 
 /// Bytes of the log that are read at once.
 const READ: usize = 4 << 20;
@@ -285,7 +288,7 @@ pub fn verify(engine: &dyn Engine, settings: &Cluster) -> Result<Report, Command
 /// Asks a node to leave, so that another one serves at once. Refused without one, unless `force`.
 ///
 /// # Errors
-/// There is no such node, or no other that could serve.
+/// There is no such node, it does not run, or no other could serve.
 pub fn drain(
     engine: &dyn Engine,
     settings: &Cluster,
@@ -297,6 +300,7 @@ pub fn drain(
     }
     let last = engine.bounds()?.last;
     let ObservedRows { nodes, now, .. } = observe(engine)?;
+    let process = process_to_drain(&nodes, node, now).map_err(CommandError::Failed)?;
     let is_ready = |seen: &&SeenRow| {
         seen.row.node != node
             && seen.row.role == "following"
@@ -308,9 +312,26 @@ pub fn drain(
             "no other node stands by within {MOST_LAG} frames, so nobody would serve: --force drains all the same"
         )));
     }
-    engine.put_row(&super::row::drain_key(node), bytes::Bytes::from_static(b"1"))?;
+    engine.put_row(&super::row::drain_key(node), DrainRow { process }.bytes())?;
     let text = format!("{node} is told to leave; `homing cluster status` shows who serves");
     Ok(Report { text, is_good: true })
+}
+
+/// Returns the number of the process of a node that runs.
+///
+/// # Errors
+/// Why there is none: it would find the request at its next start, which nobody means.
+fn process_to_drain(nodes: &[SeenRow], node: &str, now: Instant) -> Result<u64, String> {
+    match nodes.iter().find(|seen| seen.row.node == node) {
+        None => Err(format!("{node} has never run, so nothing is done")),
+        Some(seen) if seen.row.role == LEFT => Err(format!("{node} has left already, so nothing is done")),
+        Some(seen) if seen.is_silent(now) => Err(format!(
+            "{node} does not run, or does not reach NATS: its row is {} old. Nothing is done; if it runs, stop it \
+             on its machine",
+            seconds(Duration::from_secs(seen.seen_ago(now).as_secs()))
+        )),
+        Some(seen) => Ok(seen.row.process),
+    }
 }
 
 /// Makes a data directory that of a broker by itself again.
@@ -350,4 +371,43 @@ fn missing(settings: &Cluster) -> EngineError {
 
 fn unreadable() -> CommandError {
     CommandError::Refused("the row of the cluster cannot be read: a newer program may have written it".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory_engine::MemoryCluster;
+    use super::super::row::{DrainRow, NodeRow, drain_key, node_key};
+    use super::*;
+    use crate::cluster::row::SILENT;
+
+    fn write(engine: &dyn Engine, node: &str, role: &str, process: u64) {
+        let row = NodeRow { node: node.to_owned(), role: role.to_owned(), process, ..NodeRow::default() };
+        let bytes = serde_json::to_vec(&row).expect("JSON");
+        engine.put_row(&node_key(node), bytes.into()).expect("written");
+    }
+
+    #[test]
+    fn a_node_that_does_not_run_is_not_asked_to_leave_and_one_that_runs_is_asked_as_this_process() {
+        let cluster = MemoryCluster::initialized();
+        let engine = cluster.node(0);
+        let nodes = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
+        let settings = Cluster { nodes, ..Cluster::default() };
+        cluster.set_clock(0);
+        write(&engine, "c", "following", 3);
+        cluster.set_clock(SILENT.as_millis().try_into().expect("some seconds"));
+        write(&engine, "a", "holding", 1);
+        write(&engine, "b", "following", 2);
+        write(&engine, "d", LEFT, 4);
+        for (node, why) in [("c", "does not run, or does not reach NATS: its row is 15"), ("d", "left")] {
+            for force in [false, true] {
+                let refused = drain(&engine, &settings, node, force).expect_err("it does not run");
+                assert!(matches!(refused, CommandError::Failed(_)), "exit code 1: {refused:?}");
+                assert!(refused.to_string().contains(why), "{refused}");
+                assert_eq!(engine.row(&drain_key(node)).expect("an answer"), None);
+            }
+        }
+        drain(&engine, &settings, "a", false).expect("it runs");
+        let row = engine.row(&drain_key("a")).expect("an answer").expect("a row");
+        assert_eq!(DrainRow::read(&row.value), DrainRow { process: 1 });
+    }
 }

@@ -11,6 +11,7 @@ use super::snapshots;
 use crate::broker::owner_door::OwnerDoor;
 use crate::config::{Cluster, IsolationAction};
 use crate::store::StoreError;
+use crate::store::log::new_id;
 use crate::store::sqlite::base::{mark_of, move_mark};
 use crate::store::sqlite::directory::database_in;
 use std::path::Path;
@@ -58,6 +59,7 @@ impl Node {
             engine: Arc::clone(&engine),
             view: Arc::clone(&view),
             directory: core.node.directory,
+            process: new_id(),
             log: core.log,
             driver: driver.clone(),
             wakes,

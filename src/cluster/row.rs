@@ -51,6 +51,27 @@ pub(super) fn drain_key(node: &str) -> String {
     format!("drain.{node}")
 }
 
+/// The row that asks a node to leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct DrainRow {
+    /// The process that is asked. A later process of the node does not obey: whoever typed the command
+    /// twice, or typed it for a node that had just ended, did not mean its next start.
+    pub process: u64,
+}
+
+impl DrainRow {
+    /// Reads the row.
+    pub(super) fn read(value: &[u8]) -> DrainRow {
+        serde_json::from_slice(value).unwrap_or_default()
+    }
+
+    /// Returns the row as it is written.
+    pub(super) fn bytes(self) -> Bytes {
+        serde_json::to_vec(&self).unwrap_or_default().into()
+    }
+}
+
 /// Returns the key of a node's row.
 pub fn node_key(node: &str) -> String {
     format!("{NODE}{node}")
@@ -114,6 +135,8 @@ pub struct NodeRow {
     pub node: String,
     /// The identifier of its directory.
     pub directory: u64,
+    /// The number of its process, made anew at each start.
+    pub process: u64,
     /// What it does, by the words of [`crate::ownership::Role`], or [`LEFT`].
     pub role: String,
     /// The epoch of the last Claim that it knows.
@@ -172,6 +195,8 @@ pub(super) struct RowsStart {
     pub engine: Arc<dyn Engine>,
     pub view: Arc<ClusterView>,
     pub directory: u64,
+    /// The number of this process.
+    pub process: u64,
     /// The log that this node follows.
     pub log: u64,
     pub driver: DriverDoor,
@@ -210,10 +235,10 @@ pub(super) fn start(start: RowsStart) -> io::Result<()> {
 impl Rows {
     /// Writes the row of this node, and the alarm if there is a new one.
     fn write(&mut self) {
-        let RowsStart { engine, view, directory, log, .. } = &self.start;
+        let RowsStart { engine, view, directory, process, log, .. } = &self.start;
         // Before the row is made, so that the last row says it.
         let is_leaving = view.is_leaving();
-        let row = row_of(view, *directory);
+        let row = row_of(view, *directory, *process);
         let put = serde_json::to_vec(&row).map(|bytes| engine.put_row(&node_key(&view.node), bytes.into()));
         if let Ok(Err(error)) = put {
             tracing::debug!(event = "cluster.row_not_written", %error, "the row of this node is not written");
@@ -244,7 +269,8 @@ impl Rows {
             }
         };
         let drain = drain_key(&view.node);
-        let is_asked = rows.iter().any(|(key, _)| *key == drain);
+        let asked_to_leave =
+            rows.iter().find(|(key, _)| *key == drain).map(|(_, row)| DrainRow::read(&row.value));
         let lacks = lacking(first, &rows);
         let cluster =
             rows.iter().find(|(key, _)| key == CLUSTER).and_then(|(_, row)| ClusterRow::read(&row.value));
@@ -258,11 +284,26 @@ impl Rows {
             seen.alarm = seen.alarm.or(lacks);
         }
         driver.tell(DriverInput::Rows(seen));
-        // The signal is the way on which all parts of the process end in order.
-        if is_asked && engine.remove_row(&drain).is_ok() {
+        if asked_to_leave.is_some_and(|asked| self.takes_drain(asked)) {
             info!(event = "cluster.drained", "this node is asked to leave");
+            // The signal is the way on which all parts of the process end in order.
             let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::TERM);
         }
+    }
+
+    /// Removes a row that asks this node to leave. Returns true if this process is asked, and the row is
+    /// gone.
+    fn takes_drain(&self, asked: DrainRow) -> bool {
+        let RowsStart { engine, view, process, .. } = &self.start;
+        let is_gone = engine.remove_row(&drain_key(&view.node)).is_ok();
+        if asked.process != *process {
+            info!(
+                event = "cluster.drain_outdated",
+                "an earlier process of this node was asked to leave: this one stays"
+            );
+            return false;
+        }
+        is_gone
     }
 }
 
@@ -297,12 +338,13 @@ pub fn read_node(value: &[u8]) -> Option<NodeRow> {
     serde_json::from_slice(value).ok()
 }
 
-fn row_of(view: &ClusterView, directory: u64) -> NodeRow {
+fn row_of(view: &ClusterView, directory: u64, process: u64) -> NodeRow {
     let facts = view.facts();
     let (now, store) = (clock::now(), view.store_facts());
     NodeRow {
         node: view.node.clone(),
         directory,
+        process,
         role: if view.is_leaving() { LEFT.to_owned() } else { role_word(facts.role) },
         epoch: facts.epoch,
         owner: facts.owner,
@@ -354,5 +396,41 @@ impl ClusterView {
         let drift = drift::among(&seen.rows, &self.nodes, &reference);
         drift::log_changes(&seen.drift, &drift, &reference);
         seen.drift = drift;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory_engine::MemoryCluster;
+    use super::super::messages::NodeFacts;
+    use super::*;
+    use crate::config::Cluster;
+    use crate::ownership::Start;
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn only_the_process_that_was_asked_to_leave_does() {
+        let engine: Arc<dyn Engine> = Arc::new(MemoryCluster::initialized().node(0));
+        let settings = Cluster { node: "c".to_owned(), ..Cluster::default() };
+        let ((digests, _of_config), (wake, wakes), (driver, _inputs)) = (channel(), channel(), channel());
+        let facts = Arc::new(Mutex::new(NodeFacts::at_start(&Start::default())));
+        let view = Arc::new(ClusterView::new(&settings, facts, digests, wake));
+        let driver = DriverDoor::new(driver);
+        let start =
+            RowsStart { engine: Arc::clone(&engine), view, directory: 9, process: 7, log: 1, driver, wakes };
+        let mut rows = Rows { start, has_written_alarm: false, lacks_since: Instant::NEVER };
+        let key = drain_key("c");
+        // Of a process before, and of a command that knew no process.
+        for old in [DrainRow { process: 6 }.bytes(), Bytes::from_static(b"1")] {
+            engine.put_row(&key, old.clone()).expect("written");
+            // A signal would end this test.
+            rows.look();
+            assert_eq!(engine.row(&key).expect("an answer"), None, "it is there no more");
+            assert!(!rows.takes_drain(DrainRow::read(&old)));
+        }
+        engine.put_row(&key, DrainRow { process: 7 }.bytes()).expect("written");
+        assert!(rows.takes_drain(DrainRow { process: 7 }));
+        assert_eq!(engine.row(&key).expect("an answer"), None);
     }
 }

@@ -131,5 +131,8 @@ pub fn see_a_cluster(servers: &Servers) {
     assert_eq!(a.end().0, Some(0));
     let (_, said) = nodes.run("b", &status);
     assert!(said.contains("a         left"), "{said}");
+    // Its next start must find no request.
+    let (code, said) = nodes.run("b", &["cluster", "drain", "a", "--force"]);
+    assert!(code == Some(1) && said.contains("a has left already, so nothing is done"), "{said}");
     nodes.wait_for("b", &status, |said| said.contains("b serves") && said.contains("a         left"));
 }
