@@ -265,9 +265,11 @@ impl CellOwnership {
 
     /// Returns true if the last owner was an earlier process of this directory. It has ended,
     /// because this process has the directory's lock. A copy of the disk on another machine has
-    /// another boot.
+    /// another boot. A copy on the same machine that runs as another node has another name: the lock
+    /// of a copy says nothing of the process that has the original.
     fn is_own(&self, claim: Claim) -> bool {
-        let is_earlier = claim.directory == self.node.directory && claim.boot == self.node.boot;
+        let CellNode { node, directory, boot, .. } = self.node;
+        let is_earlier = claim.node == node && claim.directory == directory && claim.boot == boot;
         is_earlier && self.crashes <= CRASHES
     }
 

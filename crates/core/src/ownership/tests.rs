@@ -161,13 +161,14 @@ fn a_release_is_followed_by_a_claim_at_once() {
 
 #[test]
 fn a_directory_that_crashed_claims_its_cell_at_once_three_times() {
-    let own = Claim { directory: 20, boot: 7, ..OF_ANOTHER };
+    let own = Claim { node: 1, directory: 20, boot: 7, ..OF_ANOTHER };
     let claims = |claim, crashes| {
         let start = Start { position: Position(10), claim: Some(claim), crashes, ..Start::default() };
         Machine::start(start).tell(Input::Last(at(10))).iter().any(is_claim)
     };
     assert_eq!([1, 3, 4].map(|crashes| claims(own, crashes)), [true, true, false]);
     assert!(!claims(Claim { boot: 8, ..own }, 1), "a copy of the disk");
+    assert!(!claims(Claim { node: 0, ..own }, 1), "a copy of the directory, as another node of this machine");
 }
 
 #[test]
