@@ -3,12 +3,13 @@
 use crate::net::tls::client::client_config;
 use crate::net::tls::config_error::TlsConfigError;
 use crate::net::tls::settings::CertificateFiles;
+use std::fmt;
 use std::path::PathBuf;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
 /// Where the servers are, and who this node is to them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct NatsSettings {
     /// The name of the cluster: letters, digits, `-` and `_`, at most 32 (`cluster.name`).
     pub cluster: String,
@@ -28,6 +29,23 @@ pub struct NatsSettings {
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// The monitor of a server, `http://HOST:PORT` (`cluster.monitor`).
     pub monitor: Option<String>,
+}
+
+impl fmt::Debug for NatsSettings {
+    /// Without the password: `Zeroizing` shows its content, and settings may come into a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NatsSettings { cluster, cell, node, servers, user, ca, certificate, monitor } = self;
+        f.debug_struct("NatsSettings")
+            .field("cluster", cluster)
+            .field("cell", cell)
+            .field("node", node)
+            .field("servers", servers)
+            .field("user", &user.as_ref().map(|(user, _)| user))
+            .field("ca", ca)
+            .field("certificate", certificate)
+            .field("monitor", monitor)
+            .finish()
+    }
 }
 
 /// The reason why settings cannot be used.
@@ -88,6 +106,15 @@ impl NatsSettings {
 mod tests {
     use super::*;
     use crate::net::tls::test_pki::{Authority, write, write_leaf};
+
+    #[test]
+    fn settings_are_shown_without_the_password() {
+        let user = Some(("homing".to_owned(), Zeroizing::new("swordfish".to_owned())));
+        let settings = NatsSettings { node: "b".to_owned(), user, ..NatsSettings::default() };
+        let shown = format!("{settings:?} {settings:#?}");
+        assert!(shown.contains("\"homing\"") && shown.contains("node: \"b\""), "{shown}");
+        assert!(!shown.contains("swordfish"), "{shown}");
+    }
 
     #[test]
     fn a_file_that_cannot_be_used_is_refused_with_its_key_its_path_and_the_reason() {
