@@ -340,13 +340,14 @@ impl Driver {
     }
 
     fn report(&mut self) {
-        let (machine, mark) = (self.core.machine(), self.core.mark());
+        let (machine, mark, database) =
+            (self.core.machine(), self.core.mark(), self.core.database_position());
         let role = machine.role();
         self.facts(|facts| {
             facts.role = role;
             facts.epoch = machine.epoch();
             facts.owner = mark.owner.filter(|owner| !owner.is_released).map(|owner| owner.claim.node);
-            (facts.position, facts.digest) = (mark.position, mark.digest);
+            (facts.position, facts.digest, facts.database) = (mark.position, mark.digest, database);
             facts.lease_until = machine.lease_until();
             facts.undecided_since = machine.undecided_since().unwrap_or(Instant::NEVER);
         });

@@ -46,6 +46,8 @@ pub struct DriverCore<D: Database = Sqlite> {
     tail: Tail,
     /// The way into the database; `None` once the broker has it.
     follower: Option<Follower<D>>,
+    /// The position of the database when the broker got it.
+    recovered_at: u64,
     /// The node ends in order, once the write under way has ended.
     leaves: bool,
     /// The moment of the call that is under way.
@@ -87,6 +89,7 @@ impl<D: Database> DriverCore<D> {
             machine,
             tail: Tail::new(log, node.cell, follower.mark()),
             follower: Some(follower),
+            recovered_at: 0,
             leaves: false,
             now: Moment { monotonic: now, ..Moment::default() },
             queue: VecDeque::new(),
@@ -113,6 +116,12 @@ impl<D: Database> DriverCore<D> {
     /// Returns the mark of the last frame that the node has read or written.
     pub fn mark(&self) -> Mark {
         self.tail.mark()
+    }
+
+    /// Returns the position of the last frame that the database of a standby has, or had when the node
+    /// became the owner.
+    pub fn database_position(&self) -> u64 {
+        self.follower.as_ref().map_or(self.recovered_at, Follower::written)
     }
 
     /// Returns the durations of the cluster.
@@ -413,6 +422,7 @@ impl<D: Database> DriverCore<D> {
             Ok(finished) => finished,
             Err(error) => return self.actions.push(DriverAction::Failed(error)),
         };
+        self.recovered_at = mark.position;
         info!(
             event = "cluster.owner",
             epoch = self.machine.epoch(),

@@ -71,6 +71,11 @@ impl<D: Database> Follower<D> {
         self.writes.mark()
     }
 
+    /// Returns the position of the last frame that the database has.
+    pub(super) fn written(&self) -> u64 {
+        self.writes.written()
+    }
+
     /// Returns what the database does not have yet.
     pub(super) fn writes(&mut self) -> &mut Writes<D> {
         &mut self.writes

@@ -144,6 +144,8 @@ pub struct NodeFacts {
     pub position: u64,
     /// The digest of the frame there.
     pub digest: Digest,
+    /// The last position that the database of a standby has, or had when the node became the owner.
+    pub database: u64,
     /// The end of its lease; [`Instant::ZERO`] without one.
     pub lease_until: Instant,
     /// The ends of the log as the engine said last.
@@ -165,6 +167,7 @@ impl NodeFacts {
             owner: None,
             position: start.position.0,
             digest: Digest::default(),
+            database: start.position.0,
             lease_until: Instant::ZERO,
             bounds: None,
             undecided_since: Instant::NEVER,

@@ -68,6 +68,7 @@ pub mod reseed;
 mod reseed_tests;
 pub mod row;
 mod secret;
+mod snapshot_turn;
 mod snapshots;
 pub mod sys;
 mod tail;

@@ -75,6 +75,8 @@ pub struct NodeReport {
     pub position: u64,
     /// Frames by which it is behind the log.
     pub lag: u64,
+    /// The last frame that its database has. A disk that hangs shows here.
+    pub database: u64,
     /// Seconds until the end of its lease.
     pub lease: f64,
     /// Seconds for which a frame of this node is not stored.
@@ -195,6 +197,7 @@ impl NodeReport {
             epoch: row.epoch,
             position: row.position,
             lag: last.unwrap_or(row.position).saturating_sub(row.position),
+            database: row.database,
             lease: of_ms(row.lease_ms),
             undecided: of_ms(row.undecided_ms),
             full: row.full,
@@ -316,7 +319,9 @@ impl fmt::Display for ClusterReport {
         for node in self.nodes.iter().filter(|node| node.drifts()) {
             writeln!(f, "DRIFT    {} differs from {reference} in {}", node.node, node.drift())?;
         }
-        f.write_str("\nnode      role        epoch  position    lag  version  clock    last seen")?;
+        f.write_str(
+            "\nnode      role        epoch  position    lag   database  version  clock    last seen",
+        )?;
         self.nodes.iter().try_for_each(|node| write!(f, "\n{node}"))
     }
 }
@@ -344,12 +349,15 @@ impl fmt::Display for LogReport {
 
 impl fmt::Display for NodeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NodeReport { node, epoch, position, lag, version, .. } = self;
+        let NodeReport { node, epoch, position, lag, database, version, .. } = self;
         if self.seen_ago.is_none() {
             return write!(f, "{node:<9} never seen");
         }
         let (state, clock, age) = (self.state(), self.clock(), self.age());
-        write!(f, "{node:<9} {state:<11} {epoch:>5} {position:>9} {lag:>6}  {version:<7}  {clock:<7}  {age}")
+        write!(
+            f,
+            "{node:<9} {state:<11} {epoch:>5} {position:>9} {lag:>6} {database:>10}  {version:<7}  {clock:<7}  {age}"
+        )
     }
 }
 
@@ -369,6 +377,7 @@ mod tests {
             role: role.to_owned(),
             epoch,
             position: 4,
+            database: 3,
             version: "0.1.0".to_owned(),
             unix_ms: stored.saturating_add_signed(ahead),
             append_p99_us: 1_240,
@@ -405,8 +414,8 @@ mod tests {
         for line in [
             "cluster  plant: a serves, epoch 2, lease 0 ms left\n",
             "log      frames 1 to 6, 1.6 % of 64 MiB used, led by n2, 99 % of the appends took 1.2 ms at most\n",
-            "a         holding         2         4      2  0.1.0    +20 ms   ",
-            "b         silent          2         4      2  0.1.0    -3.0 s   20.",
+            "a         holding         2         4      2          3  0.1.0    +20 ms   ",
+            "b         silent          2         4      2          3  0.1.0    -3.0 s   20.",
             "\nc         never seen",
         ] {
             assert!(text.contains(line), "{line}\nin\n{text}");

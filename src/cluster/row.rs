@@ -147,6 +147,8 @@ pub struct NodeRow {
     pub position: u64,
     /// The digest of the frame there.
     pub digest: String,
+    /// The last position that its database has. A disk that hangs shows here.
+    pub database: u64,
     /// Milliseconds until the end of its lease.
     pub lease_ms: u64,
     /// Milliseconds for which an append has no outcome; 0 without one.
@@ -350,6 +352,7 @@ fn row_of(view: &ClusterView, directory: u64, process: u64) -> NodeRow {
         owner: facts.owner,
         position: facts.position,
         digest: facts.digest.to_string(),
+        database: facts.database.max(store.database),
         lease_ms: millis(facts.lease_until.since(now)),
         undecided_ms: millis(now.since(facts.undecided_since)),
         trouble: facts.trouble,

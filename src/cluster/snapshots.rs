@@ -1,12 +1,14 @@
 //! Snapshots: whole databases in the engine, so that the log before them can go, and a node with an
 //! empty disk can join.
 //!
-//! A standby makes them, because it has the time; the owner only if nobody stands by. Two are kept.
-//! The log loses the frames before the older snapshot. So a node that fetches the newer one finds all
-//! frames behind it. If the log is nearly full, it loses those before the newer one, too.
+//! A standby makes them, because it has the time; the owner only if no standby does (`snapshot_turn`).
+//! Two are kept. The log loses the frames before the older snapshot, whichever node sees first that
+//! it can. So a node that fetches the newer one finds all frames behind it. If the log is nearly full,
+//! it loses those before the newer one, too.
 
 use super::engine::{Bounds, Engine, EngineError, SnapshotError};
 use super::row::{ClusterRow, ClusterView, Pointer, SNAPSHOT};
+use super::snapshot_turn::{SnapshotTurn, is_due, is_near, purged_up_to};
 use crate::clock;
 use crate::ownership::Role;
 use crate::scheduling;
@@ -26,12 +28,6 @@ use tracing::{info, warn};
 
 /// The time between two looks.
 const EVERY: Duration = Duration::from_secs(5);
-/// Bytes by which the log has to grow for a snapshot: no less than this, and no less than the
-/// database has.
-const GROWTH: u64 = 256 << 20;
-/// Bytes of the log that are worth a snapshot each hour.
-const HOURLY: u64 = 16 << 20;
-const HOUR: Duration = Duration::from_secs(3600);
 
 /// Why a snapshot was not made or fetched.
 #[derive(Debug, thiserror::Error)]
@@ -44,28 +40,16 @@ pub(super) enum SnapshotFailure {
     Store(#[from] StoreError),
     #[error("{0}")]
     File(#[from] io::Error),
+    #[error(
+        "this node's database has the frames up to {position}, and the newest snapshot those up to {newest}: see if the disk of this node hangs"
+    )]
+    Behind { position: u64, newest: u64 },
     #[error("the snapshot of position {0} is of another log, or of another position")]
     Foreign(u64),
     #[error("the snapshot of position {position} is no database: {error}")]
     Unreadable { position: u64, error: StoreError },
     #[error("the log begins at {first}, and the newest snapshot is that of {position}")]
     Gap { first: u64, position: u64 },
-}
-
-/// Returns true if a snapshot is due: the log has grown enough since the newest one.
-fn is_due(bounds: &Bounds, pointer: Pointer, database: u64, since_last: Duration) -> bool {
-    let frames = bounds.last.saturating_sub(bounds.first) + 1;
-    let newer = bounds.last.saturating_sub(pointer.position.max(bounds.first.saturating_sub(1)));
-    // Frames have about the same size on both sides of a snapshot.
-    let grown = u128::from(bounds.bytes) * u128::from(newer) / u128::from(frames.max(1));
-    let wanted = GROWTH.max(database).min(bounds.capacity / 5 * 2);
-    grown >= u128::from(wanted) || grown >= u128::from(HOURLY) && since_last >= HOUR
-}
-
-/// Returns the position up to which the log is not needed any more.
-fn purged_up_to(bounds: &Bounds, pointer: Pointer) -> u64 {
-    let is_nearly_full = bounds.bytes > bounds.capacity / 5 * 4;
-    if is_nearly_full { pointer.position } else { pointer.before }
 }
 
 /// The thread `homing-snapshot`.
@@ -75,7 +59,7 @@ struct Snapshots {
     data: PathBuf,
     /// The identifier of the cluster's log.
     log: u64,
-    last: Instant,
+    turn: SnapshotTurn,
 }
 
 /// Starts the thread that makes snapshots of a node's database.
@@ -88,13 +72,21 @@ pub(super) fn start(
     data: PathBuf,
     log: u64,
 ) -> io::Result<()> {
-    let mut snapshots = Snapshots { engine, view, data, log, last: clock::now() };
+    let mut snapshots = Snapshots { engine, view, data, log, turn: SnapshotTurn::new(clock::now()) };
     let run = move || {
         scheduling::yield_to_traffic();
         loop {
             std::thread::sleep(EVERY);
-            if let Err(error) = snapshots.look() {
-                warn!(event = "cluster.snapshot_failed", %error, "no snapshot was made: the log grows until one is");
+            let now = clock::now();
+            if snapshots.turn.rests(now) {
+                continue;
+            }
+            match snapshots.look(now) {
+                Ok(()) => snapshots.turn.worked(),
+                Err(error) => {
+                    let again = snapshots.turn.failed(clock::now()).as_secs();
+                    warn!(event = "cluster.snapshot_failed", %error, again, "no snapshot was made: the log grows until one is");
+                }
             }
         }
     };
@@ -102,8 +94,8 @@ pub(super) fn start(
 }
 
 impl Snapshots {
-    fn look(&mut self) -> Result<(), SnapshotFailure> {
-        if !self.view.makes_snapshots() {
+    fn look(&mut self, now: Instant) -> Result<(), SnapshotFailure> {
+        if !matches!(self.view.facts().role, Role::Following | Role::Holding) {
             return Ok(());
         }
         // An engine that is away is reported elsewhere.
@@ -111,10 +103,23 @@ impl Snapshots {
         let (pointer, revision) =
             row.map_or((Pointer::default(), 0), |row| (Pointer::read(&row.value), row.revision));
         let database = fs::metadata(database_in(&self.data))?.len();
-        if !is_due(&bounds, pointer, database, clock::now().since(self.last)) {
+        let since_last = self.turn.newest_is(pointer.position, now);
+        if !is_due(&bounds, pointer, database, since_last) {
+            self.turn.is_not_due();
             return self.purge(&bounds, pointer);
         }
-        self.last = clock::now();
+        let others = self.view.before_in_turn(|row| is_near(row, &bounds, pointer, database));
+        // A node whose database is far behind waits, too: it may come near while the others fail.
+        let before = others.as_ref().map_or(usize::MAX, Vec::len);
+        let is_my_turn = self.turn.is_due(before, &bounds, now);
+        let Some(others) = others.filter(|_| is_my_turn) else { return self.purge(&bounds, pointer) };
+        if !others.is_empty() {
+            warn!(
+                event = "cluster.snapshot_overdue",
+                nodes = others.join(", "),
+                "these nodes have made no snapshot though one is due, so this node does: see if their disks hang"
+            );
+        }
         let path = self.data.join("snapshot.db");
         copy_database(&database_in(&self.data), &path, || true)?;
         let made = put(&*self.engine, &path, self.log, pointer, revision);
@@ -151,7 +156,7 @@ fn put(
         return Err(SnapshotFailure::Foreign(position));
     }
     if position <= before.position {
-        return Ok(before);
+        return Err(SnapshotFailure::Behind { position, newest: before.position });
     }
     let mut file = File::open(path)?;
     let bytes = file.metadata()?.len();
@@ -163,25 +168,6 @@ fn put(
     }
     info!(event = "cluster.snapshot", position, bytes, "a snapshot of this node's database is in the engine");
     Ok(pointer)
-}
-
-impl ClusterView {
-    /// Returns true if this node makes the snapshots: it is the first that stands by, or it serves
-    /// and nobody stands by.
-    fn makes_snapshots(&self) -> bool {
-        let role = self.facts().role;
-        let rows = self.rows();
-        let stands_by = |name: &String| {
-            let row = rows.iter().find(|seen| seen.row.node == *name);
-            row.is_some_and(|seen| seen.row.role == "following" && !seen.is_silent(clock::now()))
-        };
-        let first = self.nodes.iter().find(|name| stands_by(name));
-        match role {
-            Role::Following => first == Some(&self.node),
-            Role::Holding => first.is_none(),
-            _ => false,
-        }
-    }
 }
 
 /// Puts a snapshot in place of a database that is behind the log's beginning, or of a log of which this
@@ -312,15 +298,18 @@ mod tests {
     use super::super::follower::Follower;
     use super::super::follower_tests::LATE;
     use super::super::memory_engine::MemoryCluster;
+    use super::super::messages::NodeFacts;
+    use super::super::row::{NodeRow, node_key};
     use super::super::tail::Tail;
     use super::*;
-    use crate::config::DurabilityLevel;
-    use crate::ownership::Claim;
+    use crate::config::{Cluster, DurabilityLevel};
+    use crate::ownership::{Claim, Start};
     use crate::store::frame::cluster::FrameKind;
     use crate::store::sqlite::{Sqlite, SqliteOptions};
     use crate::store::wall::Heartbeat;
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
 
-    const MIB: u64 = 1 << 20;
     const LOG: u64 = 77;
 
     /// Appends frames, and makes the database that has them.
@@ -412,36 +401,84 @@ mod tests {
         assert_eq!((pointer.position, pointer.before), (3, 0));
     }
 
-    fn bounds(first: u64, last: u64, bytes: u64, capacity: u64) -> Bounds {
-        Bounds { first, last, bytes, capacity, leader: None }
+    /// The thread of a node that stands by, which sees rows with these databases.
+    fn standby(
+        engine: &Arc<dyn Engine>,
+        data: &Path,
+        node: &str,
+        databases: &[(&str, &str, u64)],
+    ) -> Snapshots {
+        let settings = Cluster {
+            node: node.to_owned(),
+            nodes: databases.iter().map(|(node, ..)| (*node).to_owned()).collect(),
+            ..Cluster::default()
+        };
+        let facts = Arc::new(Mutex::new(NodeFacts::at_start(&Start::default())));
+        let view = Arc::new(ClusterView::new(&settings, facts, channel().0, channel().0));
+        for (node, role, database) in databases {
+            let (node, role) = ((*node).to_owned(), (*role).to_owned());
+            let row = NodeRow { node, role, position: 400, database: *database, ..NodeRow::default() };
+            let bytes = serde_json::to_vec(&row).expect("JSON");
+            engine.put_row(&node_key(&row.node), bytes.into()).expect("written");
+        }
+        view.take(engine.rows().expect("rows"), LOG, clock::now());
+        Snapshots {
+            engine: Arc::clone(engine),
+            view,
+            data: data.to_owned(),
+            log: LOG,
+            turn: SnapshotTurn::new(clock::now()),
+        }
+    }
+
+    /// Returns the position of the newest snapshot after each of these looks, seconds after the start.
+    fn newest_after(snapshots: &mut Snapshots, looks: &[u64]) -> Vec<u64> {
+        let start = clock::now();
+        let look = |seconds: &u64| {
+            snapshots.look(start + Duration::from_secs(*seconds)).expect("no failure");
+            let row = snapshots.engine.row(SNAPSHOT).expect("an answer");
+            row.map_or(0, |row| Pointer::read(&row.value).position)
+        };
+        looks.iter().map(look).collect()
+    }
+
+    /// A small log with 400 frames, of which the snapshot is due, and the database that has them.
+    fn due() -> (Arc<dyn Engine>, tempfile::TempDir) {
+        let data = tempfile::tempdir().expect("a directory");
+        let engine = MemoryCluster::new().node(0);
+        engine.init(64 << 10).expect("it was not there");
+        follow(&engine, data.path(), 400);
+        let bytes = engine.bounds().expect("bounds").bytes;
+        assert!(bytes > 26 << 10 && bytes < 48 << 10, "{bytes}");
+        (Arc::new(engine), data)
     }
 
     #[test]
-    fn a_snapshot_is_due_when_the_log_has_grown_by_the_database_and_at_least_256_mib() {
-        let large = |bytes: u64| bounds(1, 1_000, bytes, 8 << 30);
-        let none = Pointer::default();
-        assert!(!is_due(&large(255 * MIB), none, 0, Duration::ZERO));
-        assert!(is_due(&large(257 * MIB), none, 0, Duration::ZERO));
-        assert!(!is_due(&large(257 * MIB), none, 600 * MIB, Duration::ZERO));
-        let half = Pointer { position: 500, before: 0 };
-        assert!(!is_due(&large(400 * MIB), half, 0, Duration::ZERO), "200 MiB since the last one");
-        assert!(is_due(&large(600 * MIB), half, 0, Duration::ZERO));
+    fn a_standby_whose_database_is_kept_behind_by_its_disk_is_no_maker_and_the_next_one_is_at_once() {
+        let (engine, data) = due();
+        let rows = [("a", "holding", 400), ("b", "following", 10), ("c", "following", 400)];
+        let mut snapshots = standby(&engine, data.path(), "c", &rows);
+        assert_eq!(newest_after(&mut snapshots, &[0]), [400]);
     }
 
     #[test]
-    fn a_small_log_gets_one_at_two_fifths_and_any_log_one_each_hour() {
-        let small = bounds(1, 100, 26 * MIB, 64 * MIB);
-        assert!(is_due(&small, Pointer::default(), 0, Duration::ZERO));
-        let quiet = bounds(1, 100, 17 * MIB, 8 << 30);
-        assert!(!is_due(&quiet, Pointer::default(), 0, Duration::from_secs(3_599)));
-        assert!(is_due(&quiet, Pointer::default(), 0, HOUR));
-        assert!(!is_due(&bounds(1, 0, 0, 8 << 30), Pointer::default(), 0, HOUR), "an empty log");
+    fn a_standby_that_makes_no_snapshot_is_followed_by_the_next_one_after_a_minute() {
+        let (engine, data) = due();
+        let rows = [("a", "holding", 400), ("b", "following", 400), ("c", "following", 400)];
+        let mut snapshots = standby(&engine, data.path(), "c", &rows);
+        assert_eq!(newest_after(&mut snapshots, &[0, 59, 60]), [0, 0, 400]);
     }
 
     #[test]
-    fn the_log_goes_up_to_the_older_snapshot_and_if_it_is_nearly_full_up_to_the_newer() {
-        let pointer = Pointer { position: 90, before: 40 };
-        assert_eq!(purged_up_to(&bounds(1, 100, 50 * MIB, 64 * MIB), pointer), 40);
-        assert_eq!(purged_up_to(&bounds(1, 100, 60 * MIB, 64 * MIB), pointer), 90);
+    fn a_database_that_does_not_go_on_is_a_failure_that_says_so() {
+        let (engine, data) = due();
+        let snapshots = standby(&engine, data.path(), "c", &[("c", "following", 400)]);
+        let newest = Pointer { position: 400, before: 0 };
+        let failure =
+            put(&*snapshots.engine, &database_in(data.path()), LOG, newest, 0).expect_err("it is no newer");
+        assert!(
+            failure.to_string().contains("up to 400, and the newest snapshot those up to 400"),
+            "{failure}"
+        );
     }
 }

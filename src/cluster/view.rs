@@ -63,6 +63,8 @@ pub struct StoreFacts {
     pub is_full: bool,
     /// The age of the oldest change that is not committed.
     pub uncommitted: Duration,
+    /// The position of the last frame that was written into the database; 0 before the first.
+    pub database: u64,
 }
 
 /// Returns the facts of the present moment.

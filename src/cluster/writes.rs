@@ -57,6 +57,10 @@ impl<D: Database> DatabaseWrite<D> {
 pub(super) struct Writes<D: Database = Sqlite> {
     /// `None` while a write is under way.
     database: Option<D>,
+    /// The position of the last frame that the database has.
+    written: u64,
+    /// The same after the write under way.
+    writing: u64,
     /// Bytes of the frames in the write under way.
     under_way: u64,
     fold: FrameFold,
@@ -72,12 +76,26 @@ impl<D: Database> Writes<D> {
     /// The database cannot be read.
     pub(super) fn new(database: D) -> Result<Writes<D>, StoreError> {
         let fold = FrameFold::behind(database.mark()?);
-        Ok(Writes { database: Some(database), under_way: 0, fold, since: Instant::NEVER, has_changes: false })
+        let written = fold.mark().position;
+        Ok(Writes {
+            database: Some(database),
+            written,
+            writing: written,
+            under_way: 0,
+            fold,
+            since: Instant::NEVER,
+            has_changes: false,
+        })
     }
 
     /// Returns the mark of the last frame that was taken.
     pub(super) fn mark(&self) -> Mark {
         self.fold.mark()
+    }
+
+    /// Returns the position of the last frame that the database has.
+    pub(super) fn written(&self) -> u64 {
+        self.written
     }
 
     /// Takes the next frame. `owner` is that of the last Claim up to there.
@@ -103,14 +121,14 @@ impl<D: Database> Writes<D> {
             return None;
         }
         let database = self.database.take()?;
-        self.under_way = self.fold.bytes();
+        (self.under_way, self.writing) = (self.fold.bytes(), self.fold.mark().position);
         (self.since, self.has_changes) = (Instant::NEVER, false);
         Some(DatabaseWrite { database, parts: self.fold.take_parts() })
     }
 
     /// The write that was under way has brought the database back.
     pub(super) fn done(&mut self, database: D) {
-        (self.database, self.under_way) = (Some(database), 0);
+        (self.database, self.under_way, self.written) = (Some(database), 0, self.writing);
     }
 
     /// Returns true while a write is under way.
@@ -174,9 +192,11 @@ mod tests {
         let write = writes.next(now).expect("it is due");
         writes.take(frame(2, MOST - MANY - 4096), None, now);
         assert!(!writes.is_full(), "nearly");
+        assert_eq!((writes.written(), writes.mark().position), (0, 2), "a disk may hang");
         writes.take(frame(3, 4096), None, now);
         assert!(writes.is_full());
         writes.done(write.run().expect("written"));
+        assert_eq!(writes.written(), 1);
         assert!(!writes.is_full());
         let write = writes.next(now).expect("it is due");
         assert!(!writes.is_full(), "the write under way is as large as the bound, less the first one");

@@ -29,6 +29,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -344,6 +345,7 @@ impl OwnerPart {
             StoreFacts {
                 is_full: of_store.shared().is_store_full(),
                 uncommitted: store.map_or(Duration::ZERO, |store| store.oldest_uncommitted(clock::now())),
+                database: store.map_or(0, |store| store.applied.load(Ordering::Relaxed)),
             }
         });
         self.node.recovered(door, Box::new(move || is_alive(&observer)));

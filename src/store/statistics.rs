@@ -42,6 +42,8 @@ pub struct StoreStatistics {
     pub damaged: AtomicU64,
     /// The position of the last frame of the log.
     pub position: AtomicU64,
+    /// The position of the last frame that was written into the database; 0 before the first.
+    pub applied: AtomicU64,
     /// Bytes of the files of the log.
     pub log_bytes: AtomicU64,
     /// The most bytes that these files take, those included that are kept for the copy.

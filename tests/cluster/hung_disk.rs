@@ -4,6 +4,7 @@ use crate::fleet::{Fleet, LOST, expect_all};
 use crate::servers::Servers;
 use crate::support::client::Event;
 use crate::support::{Connect, Message, RawClient, V5, now};
+use homing::cluster::engine::Engine;
 use std::fs;
 use std::path::PathBuf;
 use std::thread;
@@ -12,6 +13,11 @@ use std::time::Duration;
 /// Bound of a fail-over on a busy machine. 10 s until the disk counts as one that hangs, and 6 s without
 /// a frame.
 const FAIL_OVER: Duration = Duration::from_secs(90);
+/// Bytes of a message, and messages whose bytes are half as many again as the log holds.
+const LARGE: usize = 128 << 10;
+const MANY: u32 = 768;
+/// The time between two of them: about 2 MiB/s, so that a snapshot that is due has half a minute.
+const PACE: Duration = Duration::from_millis(50);
 /// The time between two messages of the others.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -71,4 +77,33 @@ fn an_owner_whose_disk_hangs_loses_its_cell_though_it_stores_messages_of_others(
     let mut old = fleet.nodes[0].process.take().expect("it runs");
     assert!(old.line("event=cluster.hangs").is_some(), "it says why");
     assert_eq!(old.end().0, Some(LOST));
+}
+
+#[test]
+fn a_standby_whose_disk_hangs_does_not_fill_the_log() {
+    let servers = Servers::start_at_once();
+    let mut fleet = Fleet::new(&servers, "hung-standby", &["a", "b", "c"], "");
+    assert_eq!(fleet.ask(0, &["init"]).0, 0);
+    fleet.begin(0);
+    fleet.await_that("a owns its cell", |fleet| fleet.serving() == Some(0));
+    let hangs = fleet.directory.path().join("hangs");
+    // The first that stands by makes the snapshots.
+    fleet.begin_on_disk(1, &hangs);
+    fleet.begin(2);
+    fleet.await_that("two nodes that stand by", |fleet| {
+        fleet.ask(0, &["status"]).1.matches(" following ").count() == 2
+    });
+    fs::write(&hangs, "").expect("a file");
+    let mut publisher = fleet.connect("publisher");
+    for number in 0..MANY {
+        let message = Message::new("plant/pump", vec![0; LARGE]).qos(1).retained();
+        // Without a subscriber the answer is 0x10.
+        let code = publisher.deliver(&message);
+        assert!(code < 0x80, "message {number}: 0x{code:02X}: {}", fleet.ask(0, &["status"]).1);
+        thread::sleep(PACE);
+    }
+    let (_, status) = fleet.ask(0, &["status"]);
+    println!("{status}");
+    assert!(servers.node("hung-standby").engine.bounds().expect("both ends").first > 1, "{status}");
+    fs::remove_file(&hangs).expect("it is there");
 }

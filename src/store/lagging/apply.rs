@@ -10,6 +10,7 @@ use crate::store::obstacle::Obstacle;
 use crate::store::sqlite::Figures;
 use crate::store::statistics::StoreStatistics;
 use crate::store::wall::FileTime;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -151,6 +152,7 @@ impl<D: Database> Applying<D> {
         self.goes_on();
         self.statistics.disk.applied(clock::now());
         let position = portion.mark.position;
+        self.statistics.applied.store(position, Ordering::Relaxed);
         let (mut group, (bytes, since)) = self.unapplied.done(portion, figures);
         self.statistics.waiting_for_database(bytes, since);
         group.clear();
