@@ -150,7 +150,7 @@ pub struct StartTimers {
 pub struct PeerTurn(pub PeerBatch);
 
 /// Disconnects every client with the reason that the broker stops. Answered when no connection is
-/// left.
+/// left, and all work is done that came before. May come again.
 #[derive(Debug)]
 pub struct Stop;
 

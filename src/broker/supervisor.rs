@@ -60,6 +60,11 @@ use tracing::warn;
 /// Maximum time for the shards to send DISCONNECT to their clients and close the connections.
 const STOP: Duration = Duration::from_secs(4);
 
+/// Number of times that the shards are stopped, one after the other. The first disconnects the
+/// clients, and sends their wills to the other shards. The second delivers these wills, and may
+/// send those of shared groups on. The third delivers these too.
+const STOP_ROUNDS: usize = 3;
+
 /// Maximum time for all threads together to reply to a dump request. A stop may wait behind a dump.
 const DUMP: Duration = Duration::from_secs(2);
 
@@ -259,12 +264,14 @@ impl Supervisor {
     pub(super) async fn stop(mut self) {
         self.reload.listeners.stop();
         self.bridges.stop();
-        // A new address for each message: an address that has met a full mailbox would send later
-        // than now.
-        let stopping: Vec<_> = self.shards.iter().map(|shard| shard.clone().send(Stop)).collect();
         let all = async {
-            for shard in stopping {
-                let _ = shard.await;
+            for _ in 0..STOP_ROUNDS {
+                // A new address for each message: an address that has met a full mailbox would send
+                // later than now.
+                let stopping: Vec<_> = self.shards.iter().map(|shard| shard.clone().send(Stop)).collect();
+                for shard in stopping {
+                    let _ = shard.await;
+                }
             }
         };
         if tokio::time::timeout(STOP, all).await.is_err() {

@@ -301,6 +301,66 @@ fn a_stored_will_without_delay_goes_out_at_the_restart() {
     );
 }
 
+/// The state that a broker leaves when it stops in order, while these clients are connected.
+fn left_by_a_stop(stored: Stored, clients: Vec<RawClient>) -> Image {
+    let memory = stored.memory.clone();
+    let said_goodbye = |mut client: RawClient| std::thread::spawn(move || client.read_to_end());
+    let leaving: Vec<_> = clients.into_iter().map(said_goodbye).collect();
+    drop(stored);
+    leaving.into_iter().for_each(|client| drop(client.join().expect("the broker ends the connection")));
+    memory.image()
+}
+
+// 3.1.1 [MQTT-3.1.2-8]; 5.0 [MQTT-3.1.2-8]
+#[test]
+fn an_orderly_stop_publishes_the_will_of_a_session_that_ends_with_it() {
+    for (first, second) in THREADS {
+        println!("{first}, then {second} threads");
+        let stored = Stored::new(first);
+        stored.persistent(V311, "absent").subscribe(&[("state/#", 1)]);
+        stored.persistent(V311, "sharing").subscribe(&[("$share/g/state/#", 1)]);
+        let all: Vec<_> = (0..6).map(|n| (if n % 2 == 0 { V311 } else { V5 }, format!("c{n}"))).collect();
+        let clients = all.iter().map(|(version, id)| {
+            let topic = format!("state/{id}");
+            let will = Will::new(&topic, "offline").qos(1).retained();
+            let mut client = stored.connect(&Connect::new(*version, id).will(will));
+            client.deliver(&Message::new(&topic, "online").qos(1).retained());
+            client
+        });
+        let clients = clients.collect();
+        let stored = Stored::after_a_crash(left_by_a_stop(stored, clients), second, Duration::ZERO);
+        for id in ["absent", "sharing"] {
+            let mut back = stored.persistent(V311, id);
+            for text in ["online", "offline"] {
+                for _ in &all {
+                    let publish = back.expect_publish();
+                    assert_eq!(publish.text(), text, "{id}: {publish:?}");
+                    back.complete(&publish);
+                }
+            }
+        }
+        let mut reader = publisher(&stored);
+        reader.subscribe(&[("state/#", 0)]);
+        let retained = reader.drain();
+        assert!(retained.iter().all(|publish| publish.text() == "offline"), "{retained:?}");
+        assert_eq!(retained.len(), all.len());
+    }
+}
+
+#[test]
+fn an_orderly_stop_leaves_the_will_of_a_session_that_goes_on_to_the_restart() {
+    let stored = Stored::new(1);
+    stored.persistent(V311, "s").subscribe(&[("will", 1)]);
+    let will = Will::new("will", "gone").qos(1).with(Property::WillDelay(60));
+    let client = stored.connect(&Connect::persistent(V5, "mortal").will(will));
+    let image = left_by_a_stop(stored, vec![client]);
+    let stored = Stored::after_a_crash(image, 1, Duration::ZERO);
+    stored.persistent(V311, "s").settle();
+    // The client is back within the delay of its will.
+    stored.persistent(V5, "mortal").disconnect();
+    stored.persistent(V311, "s").settle();
+}
+
 #[test]
 fn a_will_that_went_out_or_was_cancelled_does_not_come_back() {
     restart(

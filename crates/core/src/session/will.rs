@@ -16,8 +16,10 @@ pub enum Ending {
     TakenOverResumed,
     /// Another connection of the same client began a new session.
     TakenOverAfresh,
-    /// The broker stops.
+    /// The broker stops in order.
     Shutdown,
+    /// The broker shuts its clients out and goes on, because it cannot reach the log of its cell.
+    ShutOut,
 }
 
 /// Takes the will of a session to which its client returns. Returns the will if it is due, even if
@@ -53,8 +55,14 @@ pub fn will_time(delay: Duration, session_expiry: Duration, ending: Ending) -> W
         Ending::TakenOverAfresh => WillTime::Now,
         Ending::Abnormal if wait.is_zero() => WillTime::Now,
         Ending::Abnormal => WillTime::After(wait),
-        // No receiver is left, and the client did nothing wrong.
+        // The session ends here. Retained messages and stored sessions get the will: without it a
+        // retained "online" would stay for ever.
+        Ending::Shutdown if session_expiry.is_zero() => WillTime::Now,
+        // The store keeps the will of a session that goes on. The next start publishes it, unless
+        // the client is back in time.
         Ending::Shutdown => WillTime::Never,
+        // What is published here may never reach the log. Another node may own the cell.
+        Ending::ShutOut => WillTime::Never,
     }
 }
 
@@ -72,6 +80,15 @@ mod tests {
         assert_eq!(will_time(S(5), S(0), Ending::Abnormal), WillTime::Now);
         assert_eq!(will_time(S(0), S(60), Ending::Abnormal), WillTime::Now);
         assert_eq!(will_time(S(0), S(60), Ending::Normal), WillTime::Never);
+    }
+
+    // 3.1.1 and 5.0 [MQTT-3.1.2-8]
+    #[test]
+    fn an_orderly_stop_is_the_end_of_sessions_that_end_with_their_connection() {
+        assert_eq!(will_time(S(0), S(0), Ending::Shutdown), WillTime::Now);
+        assert_eq!(will_time(S(60), S(0), Ending::Shutdown), WillTime::Now);
+        assert_eq!(will_time(S(0), S(60), Ending::Shutdown), WillTime::Never);
+        assert_eq!(will_time(S(0), S(0), Ending::ShutOut), WillTime::Never);
     }
 
     // 5.0 [MQTT-3.1.3-9]

@@ -183,7 +183,8 @@ impl Shard {
         }
     }
 
-    /// Disconnects every client, without their wills.
+    /// Disconnects every client. At a stop in order, the wills of sessions that end with their
+    /// connection are published ([`crate::session::will`]).
     fn shut_out(&mut self, now: Instant) {
         for id in self.connection_ids() {
             let reason = Some(ReasonCode::SERVER_SHUTTING_DOWN);

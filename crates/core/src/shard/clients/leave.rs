@@ -57,7 +57,11 @@ impl Shard {
         if why.stall().is_some() {
             self.bans.forgive_connect(id, &self.core);
         }
-        let ending = if why == DisconnectCause::Shutdown { Ending::Shutdown } else { Ending::Abnormal };
+        let ending = match why {
+            DisconnectCause::Shutdown if self.core.durability.is_stopping() => Ending::Shutdown,
+            DisconnectCause::Shutdown => Ending::ShutOut,
+            _ => Ending::Abnormal,
+        };
         self.core.note_disconnected(now, id, why);
         self.detach_session(now, id, ending);
         self.core.begin_closing(now, id, Leaves::Broker);
@@ -102,7 +106,7 @@ impl Shard {
             // A stop does not change the stored session. After the restart it looks as if the
             // broker had crashed, and its will is published then. After a take-over, CONNECT
             // records the session in the same batch.
-            if ending != Ending::Shutdown && !taken_over {
+            if !matches!(ending, Ending::Shutdown | Ending::ShutOut) && !taken_over {
                 self.core.record_session(session_id);
             }
             if waits && self.core.sessions.get(session_id).is_some_and(|r| r.will_due() <= now) {
