@@ -30,7 +30,7 @@ pub enum RuleStream {
 }
 
 /// Filters of rules.
-const FILTERS: [&str; 11] = ["#", "t/#", "t/+", "t/0", "t/1", "t/2", "s/#", "s/0", "s/1", "w/#", "w/0"];
+const FILTERS: [&str; 11] = ["#", "t/#", "t/+", "t/00", "t/1", "t/2", "s/#", "s/0", "s/1", "w/#", "w/0"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {

@@ -1,13 +1,13 @@
 //! The few topics and filters of the simulation, and the naive answer to which match.
 
-/// `t/0` to `t/2` for everybody, `s/0` and `s/1` for shared groups alone, `w/0` and `w/1` for
-/// wills.
+/// `t/00` to `t/2` for everybody, `s/0` and `s/1` for shared groups alone, `w/0` and `w/1` for
+/// wills. `t/00` is long enough for a Topic Alias of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Topic(pub u8);
 
-pub const TOPICS: [&str; 7] = ["t/0", "t/1", "t/2", "s/0", "s/1", "w/0", "w/1"];
+pub const TOPICS: [&str; 7] = ["t/00", "t/1", "t/2", "s/0", "s/1", "w/0", "w/1"];
 pub const FILTERS: [&str; 11] =
-    ["t/0", "t/1", "t/2", "t/+", "t/#", "$share/g/s/0", "$share/g/s/+", "$share/h/s/0", "w/0", "w/+", "w/#"];
+    ["t/00", "t/1", "t/2", "t/+", "t/#", "$share/g/s/0", "$share/g/s/+", "$share/h/s/0", "w/0", "w/+", "w/#"];
 
 /// Topics that clients publish to themselves: all before those of wills.
 pub const PUBLISHED: u64 = 5;

@@ -4,7 +4,7 @@ use super::cases;
 use super::stage::{Stage, assert_reason, last_words, unsubscribe_packet};
 use crate::support::client::subscribe_packet;
 use crate::support::wire::{Put, frame};
-use crate::support::{Kind, Message, Property, RawClient, V5};
+use crate::support::{Connect, Kind, Message, Property, RawClient, V5};
 use std::io::Read;
 
 cases! {
@@ -19,6 +19,7 @@ cases! {
     explanations_of_disconnect_fit_or_are_left_out: ["MQTT-3.14.2-3", "MQTT-3.14.2-4"],
     no_packet_is_bigger_than_the_client_announced: ["MQTT-3.1.2-24"],
     delivery_too_big_is_done_with: ["MQTT-3.1.2-25"],
+    delivery_that_fits_without_an_alias_comes: ["MQTT-3.1.2-25"],
     packet_above_the_brokers_maximum_is_disconnected: ["MQTT-3.2.2-15"],
 }
 
@@ -175,6 +176,38 @@ fn delivery_too_big_is_done_with(stage: &Stage) {
     client.disconnect();
     // Nor is it kept for a connection that could take it.
     stage.connect(&stage.lasting("c")).settle();
+}
+
+/// A broker that would rather use an alias has to do without it.
+fn delivery_that_fits_without_an_alias_comes(stage: &Stage) {
+    let (long, short) = (stage.topic("long"), stage.target().alone());
+    let overhead = Message::new(&long, "").qos(1).encode(V5, 1).len();
+    let limit = Property::MaximumPacketSize(overhead as u32 + 50);
+    let aliases = Property::TopicAliasMaximum(10);
+    let mut client = stage.connect(&stage.passing("c").with(limit).with(aliases.clone()));
+    client.subscribe(&[(&long, 1)]);
+    // The second one leaves room for an alias, which no packet has set before.
+    for size in [50, 10, 50, 10] {
+        stage.deliver(&Message::new(&long, vec![b'x'; size]).qos(1));
+        let publish = client.expect_publish();
+        assert_eq!(publish.payload.len(), size);
+        client.complete(&publish);
+    }
+    // A name that is shorter than its alias.
+    for topic in ["a", "ab", "abc", "abcd"] {
+        let limit = Message::new(topic, [b'x'; 20]).qos(1).encode(V5, 1).len() as u32;
+        let connect = Connect::new(V5, "c").with(Property::MaximumPacketSize(limit)).with(aliases.clone());
+        let mut client = short.connect(&connect);
+        client.subscribe(&[(topic, 1)]);
+        let mut publisher = short.client(V5, "publisher");
+        for size in [1, 20, 20, 1, 20] {
+            publisher.deliver(&Message::new(topic, vec![b'x'; size]).qos(1));
+            let publish = client.expect_publish();
+            assert_eq!(publish.payload.len(), size, "{topic}");
+            client.complete(&publish);
+        }
+        client.disconnect();
+    }
 }
 
 fn packet_above_the_brokers_maximum_is_disconnected(stage: &Stage) {

@@ -111,6 +111,11 @@ pub enum Naming {
 /// Aliases for one client at most. A client may allow 65,535; this bounds the cost.
 const MOST_OUTGOING: u16 = 64;
 
+/// Bytes that an alias adds to a PUBLISH: its identifier and its number. A topic of so many bytes, or
+/// fewer, gets no alias. So a PUBLISH by an alias alone is never longer than one by its topic, even
+/// if the alias makes the length of the properties take one byte more.
+const ALIAS_PROPERTY: usize = 3;
+
 /// Bytes of aliased topics for one client at most, because one topic may have 65,535 bytes.
 const MOST_OUTGOING_BYTES: usize = 16 * 1024;
 
@@ -155,7 +160,7 @@ impl OutgoingAliases {
     }
 
     fn fits(&self, topic: &str) -> bool {
-        self.charge.bytes() + topic.len() + ALIAS <= MOST_OUTGOING_BYTES
+        topic.len() > ALIAS_PROPERTY && self.charge.bytes() + topic.len() + ALIAS <= MOST_OUTGOING_BYTES
     }
 
     /// Records that a packet which sets the alias is written.
@@ -227,10 +232,19 @@ mod tests {
     #[test]
     fn no_alias_is_sent_beyond_what_the_client_allows() {
         let mut a = OutgoingAliases::new(1);
-        assert_eq!(a.name("x"), Naming::TopicSettingAlias(alias(1)));
-        a.is_set("x", alias(1));
-        assert_eq!(a.name("x"), Naming::Alias(alias(1)));
-        assert_eq!(a.name("y"), Naming::Topic);
-        assert_eq!(OutgoingAliases::new(0).name("x"), Naming::Topic);
+        assert_eq!(a.name("long"), Naming::TopicSettingAlias(alias(1)));
+        a.is_set("long", alias(1));
+        assert_eq!(a.name("long"), Naming::Alias(alias(1)));
+        assert_eq!(a.name("other"), Naming::Topic);
+        assert_eq!(OutgoingAliases::new(0).name("long"), Naming::Topic);
+    }
+
+    #[test]
+    fn a_topic_that_is_no_longer_than_its_alias_gets_none() {
+        let a = OutgoingAliases::new(1);
+        for topic in ["t", "tt", "ttt"] {
+            assert_eq!(a.name(topic), Naming::Topic);
+        }
+        assert_eq!(a.name("tttt"), Naming::TopicSettingAlias(alias(1)));
     }
 }

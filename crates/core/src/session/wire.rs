@@ -350,7 +350,7 @@ impl Wire {
         message: &Message,
         sending: Sending<'_>,
     ) -> Result<(), Unsendable> {
-        let (topic, naming) = match &self.rare {
+        let (topic, mut naming) = match &self.rare {
             Some(rare) => rare.name(message.topic())?,
             None => (message.topic(), Naming::Topic),
         };
@@ -359,7 +359,7 @@ impl Wire {
             Naming::TopicSettingAlias(alias) => (topic, Some(alias)),
             Naming::Alias(alias) => ("", Some(alias)),
         };
-        let head = PublishHead {
+        let mut head = PublishHead {
             dup: sending.dup,
             qos: sending.qos,
             retain: sending.retain,
@@ -370,6 +370,13 @@ impl Wire {
             subscription_ids: sending.ids,
             forwarded: message.forwarded(),
         };
+        if matches!(naming, Naming::TopicSettingAlias(_))
+            && head.exceeds(self.version, message.payload().len(), self.maximum_packet_size)
+        {
+            // The packet may fit without the new alias. An alias that is set already never makes a
+            // packet longer. 5.0 [MQTT-3.1.2-25]
+            (head.topic_alias, naming) = (None, Naming::Topic);
+        }
         self.put_whole(head, message.payload(), message.large_payload())?;
         if let (Naming::TopicSettingAlias(alias), Some(rare)) = (naming, &mut self.rare)
             && let Some(aliases) = &mut rare.aliases
