@@ -252,3 +252,30 @@ fn a_publisher_above_its_rate_is_slowed_and_loses_nothing() {
     assert!(took >= f64::from(SENT) / f64::from(RATE) * 0.95, "{took} s");
     client.settle();
 }
+
+// 5.0 [MQTT-3.1.2-7], [MQTT-3.1.2-24]
+#[test]
+fn v5_connect_whose_connack_does_not_fit_takes_nobody_over() {
+    on_one_and_three_threads(|broker| {
+        let mut observer = broker.client(V5, "observer");
+        observer.subscribe(&[("will", 1)]);
+        for id in ["c0", "c1", "c2", "c3"] {
+            let mut old = broker.connect(&Connect::new(V5, id).will(Will::new("will", "gone").qos(1)));
+            for size in [2, 5, 6, 7] {
+                let mut new = broker.open(V5);
+                new.send(&Connect::new(V5, id).with(Property::MaximumPacketSize(size)).encode());
+                let said = new.read_to_end();
+                let code = |packet: &Packet| match packet {
+                    Packet::Connack(connack) => connack.code,
+                    other => panic!("{other:?}"),
+                };
+                let codes: Vec<u8> = said.iter().map(code).collect();
+                // The bare refusal takes 5 bytes.
+                assert_eq!(codes, if size < 5 { vec![] } else { vec![0x95] }, "{size}");
+            }
+            old.settle();
+            old.disconnect();
+        }
+        observer.settle();
+    });
+}

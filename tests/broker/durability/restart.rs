@@ -1,7 +1,8 @@
 //! A new broker on what a killed one left: sessions, subscriptions, retained messages, wills, and
 //! the time between.
 
-use super::Stored;
+use super::{Stored, on_stored_brokers};
+use crate::support::client::subscribe_packet;
 use crate::support::memory_store::Image;
 use crate::support::{Connect, Kind, Message, Property, RawClient, V5, V311, Will};
 use std::time::Duration;
@@ -256,6 +257,21 @@ fn v5_message_expiry_counts_the_time_that_the_broker_was_down() {
             assert!(retained[0].expiry().is_some_and(|left| (90..=100).contains(&left)));
         },
     );
+}
+
+// 5.0 [MQTT-3.8.4-1]
+#[test]
+fn v5_suback_that_does_not_fit_ends_a_stored_connection_before_its_retained_messages() {
+    on_stored_brokers(|stored| {
+        publisher(stored).deliver(&message("kept", 1).retained());
+        let filters: Vec<String> = (0..30).map(|n| format!("f/{n}")).collect();
+        let mut filters: Vec<(&str, u8)> = filters.iter().map(|filter| (filter.as_str(), 1)).collect();
+        filters.push(("t", 1));
+        let mut client =
+            stored.connect(&Connect::persistent(V5, "small").with(Property::MaximumPacketSize(24)));
+        client.send(&subscribe_packet(V5, 1, &[], &filters));
+        client.expect_disconnected(0x95);
+    });
 }
 
 /// A durable session with a will that waits for so many seconds, disconnected by the crash, and a

@@ -20,6 +20,8 @@ cases! {
     no_packet_is_bigger_than_the_client_announced: ["MQTT-3.1.2-24"],
     delivery_too_big_is_done_with: ["MQTT-3.1.2-25"],
     delivery_that_fits_without_an_alias_comes: ["MQTT-3.1.2-25"],
+    suback_too_big_ends_the_connection: ["MQTT-3.8.4-1"],
+    unsuback_too_big_ends_the_connection: ["MQTT-3.10.4-4"],
     packet_above_the_brokers_maximum_is_disconnected: ["MQTT-3.2.2-15"],
 }
 
@@ -208,6 +210,30 @@ fn delivery_that_fits_without_an_alias_comes(stage: &Stage) {
         }
         client.disconnect();
     }
+}
+
+/// More filters than a SUBACK or UNSUBACK of the size [`SMALL`] has codes for.
+const FILTERS: usize = 30;
+
+/// The client waits for this answer. Without it the client is to know why.
+fn suback_too_big_ends_the_connection(stage: &Stage) {
+    let filters: Vec<String> = (0..FILTERS).map(|n| stage.topic(&n.to_string())).collect();
+    let filters: Vec<(&str, u8)> = filters.iter().map(|filter| (filter.as_str(), 0)).collect();
+    let mut client = small(stage, "small");
+    client.send(&subscribe_packet(V5, 1, &[], &filters[..10]));
+    client.expect_packet(Kind::Suback);
+    client.send(&subscribe_packet(V5, 2, &[], &filters));
+    assert_reason(&mut client, &[0x95], "no room for SUBACK");
+}
+
+fn unsuback_too_big_ends_the_connection(stage: &Stage) {
+    let filters: Vec<String> = (0..FILTERS).map(|n| stage.topic(&n.to_string())).collect();
+    let filters: Vec<&[u8]> = filters.iter().map(|filter| filter.as_bytes()).collect();
+    let mut client = small(stage, "small");
+    client.send(&unsubscribe_packet(1, &[], &filters[..10]));
+    client.expect_packet(Kind::Unsuback);
+    client.send(&unsubscribe_packet(2, &[], &filters));
+    assert_reason(&mut client, &[0x95], "no room for UNSUBACK");
 }
 
 fn packet_above_the_brokers_maximum_is_disconnected(stage: &Stage) {

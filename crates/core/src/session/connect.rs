@@ -187,9 +187,20 @@ pub fn end_of_old(connect: &Connect<'_>, old: Outlives) -> Ending {
 }
 
 impl Wire {
+    /// Checks that the client can take this CONNACK, which has no User Properties yet.
+    ///
+    /// # Errors
+    /// The refusal, if it cannot. The bare CONNACK of the refusal takes 5 bytes, and may fit.
+    // 5.0 [MQTT-3.1.2-24]
+    pub fn check_connack(&mut self, connack: Connack<'_>) -> Result<(), ConnectRefusal> {
+        let what = "the client's Maximum Packet Size is too small for a CONNACK";
+        let fits = self.takes(&Packet::Connack(Box::new(connack)));
+        fits.then_some(()).ok_or(ConnectRefusal::new(ReasonCode::PACKET_TOO_LARGE, what))
+    }
+
     /// Writes the CONNACK of an accepted CONNECT, without its User Properties if the client's
     /// Maximum Packet Size does not allow them. Returns false if the client cannot take a CONNACK
-    /// at all; then nothing is written.
+    /// at all; then nothing is written. [`Self::check_connack`] rules this out.
     // 5.0 [MQTT-3.2.2-20]
     pub fn put_connack(&mut self, connack: Connack<'_>) -> bool {
         let mut packet = Packet::Connack(Box::new(connack));

@@ -145,6 +145,13 @@ impl Outbox {
         }
     }
 
+    /// Removes the gate of [`Self::gate`], behind which nothing was appended.
+    pub fn cancel_gate(&mut self) {
+        if let Some(commit_gates) = &mut self.commit_gates {
+            commit_gates.pop_back_if(|(_, waits)| *waits == UNNAMED);
+        }
+    }
+
     /// Holds the bytes from the stream offset `from` on until `lsn` is committed. `lsn` is the open
     /// batch, so no gate waits for a later one, and those behind `from` become needless. A gate
     /// whose commit has no name yet stays the last one.

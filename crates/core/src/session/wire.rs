@@ -460,15 +460,30 @@ impl Wire {
         if matches!(packet, Packet::Connack(_) | Packet::Suback(_) | Packet::Unsuback(_)) {
             self.note_promise();
         }
+        self.encode(packet)?;
+        if self.is_traced() {
+            self.note(TraceStep::of_packet(StepKind::PacketOut, packet));
+        }
+        Ok(())
+    }
+
+    /// Returns true if the client takes this packet. Nothing is appended. Costs as much as to write
+    /// it.
+    pub fn takes(&mut self, packet: &Packet<'_>) -> bool {
+        let at = self.outbox.buffer().len();
+        let fits = self.encode(packet).is_ok();
+        self.outbox.buffer().truncate(at);
+        fits
+    }
+
+    /// Errors: the packet is too large, and nothing is appended.
+    fn encode(&mut self, packet: &Packet<'_>) -> Result<(), TooLarge> {
         let at = self.outbox.buffer().len();
         let done = codec::encode(packet, self.version, self.outbox.buffer());
         let len = self.outbox.buffer().len() - at;
         if done.is_err() || len > self.maximum_packet_size as usize {
             self.outbox.buffer().truncate(at);
             return Err(TooLarge);
-        }
-        if self.is_traced() {
-            self.note(TraceStep::of_packet(StepKind::PacketOut, packet));
         }
         Ok(())
     }

@@ -47,6 +47,8 @@ impl ConnectRequest<'_> {
             Served::Clients => self.check_owner(existing, user, core)?,
             Served::Bridge(_) => Ownership::Granted,
         };
+        let assigned = Some(client_id).filter(|_| self.connect.client_id.is_empty());
+        self.check_connack(negotiated, assigned, login.proof.as_ref(), core)?;
         self.admit(negotiated, client_id, existing, core)?;
         if let (Ownership::Adopts, Some(session)) = (ownership, existing) {
             note_adopted(session, user, core);

@@ -8,11 +8,11 @@ use crate::events::client_events::{DisconnectCause, Occurrence};
 use crate::login::acl_files::RuleSource;
 use crate::login::pending_exchange::EnhancedProof;
 use crate::mqtt::codec::PacketType;
-use crate::mqtt::packet::ReasonCode;
+use crate::mqtt::packet::{Connack, ReasonCode};
 use crate::routing::shared_group::Presence;
 use crate::session::Session;
 use crate::session::authentication::EnhancedMethod;
-use crate::session::connect::{self, Negotiated};
+use crate::session::connect::{self, ConnectRefusal, Negotiated};
 use crate::session::inbound::AnnouncedLimits;
 use crate::session::outbound::retry::Outlives;
 use crate::session::packet_counts::RedeliveryCounts;
@@ -153,11 +153,7 @@ impl ConnectRequest<'_> {
         let receive_maximum = receive_maximum(id, &shard.core);
         let mut connack = negotiated.connack(connect, receive_maximum, assigned);
         connack.session_present = present;
-        if let Some(EnhancedProof { method, data }) = proof {
-            // 5.0 [MQTT-4.12.0-5]; without a method [MQTT-4.12.0-6]
-            connack.properties.authentication_method = Some(method.name());
-            connack.properties.authentication_data = (!data.is_empty()).then_some(data);
-        }
+        tell_proof(&mut connack, proof.as_ref());
         connack.properties.user_properties.extend(granted.iter().map(|(name, text)| (*name, text.as_str())));
         shard.bans.count_connect(now, session_id, &mut shard.core);
         let host = shard.core.connections.get(id).and_then(|connection| connection.rare()?.host);
@@ -171,13 +167,12 @@ impl ConnectRequest<'_> {
         }
         // 3.1.1 [MQTT-3.2.0-1]; 5.0 [MQTT-3.2.0-1]: the server sends CONNACK before any other
         // packet.
-        let fits = shard.core.write(id, |wire, counters| {
+        shard.core.write(id, |wire, counters| {
             let fits = wire.put_connack(connack);
+            debug_assert!(fits, "checked before the take-over");
             counters.packets_sent.add(PacketType::Connack, u64::from(fits));
-            fits
         });
-        let fits = fits == Some(true);
-        let (publishes, releases) = if fits { self.resume(&mut shard.core) } else { (0, 0) };
+        let (publishes, releases) = self.resume(&mut shard.core);
         shard.core.connections.count_established();
         shard.core.connections.register_read_idle(id, &mut shard.core.effects);
         shard.after_session_change(now, session_id);
@@ -189,15 +184,31 @@ impl ConnectRequest<'_> {
         };
         shard.core.note_of(session_id, connected, None);
         shard.core.note_return(now, session_id, publishes, releases);
-        if !fits {
-            let what = "the client's Maximum Packet Size is too small for a CONNACK";
-            shard.disconnect(
-                now,
-                id,
-                None,
-                DisconnectCause::Violation(ReasonCode::PACKET_TOO_LARGE, what.into()),
-            );
+    }
+
+    /// Checks that the client can take its CONNACK. A client that cannot must not end the older
+    /// connection of its session, whose will would be published.
+    ///
+    /// # Errors
+    /// The refusal.
+    // 5.0 [MQTT-3.1.2-7]
+    pub(super) fn check_connack(
+        &self,
+        negotiated: &Negotiated,
+        assigned: Option<&str>,
+        proof: Option<&EnhancedProof>,
+        core: &mut Core,
+    ) -> Result<(), ConnectRefusal> {
+        let ConnectRequest { connection: id, connect, .. } = *self;
+        // Any other client takes a CONNACK of any length.
+        if negotiated.limits.maximum_packet_size.is_none() {
+            return Ok(());
         }
+        let mut connack = negotiated.connack(connect, receive_maximum(id, core), assigned);
+        tell_proof(&mut connack, proof);
+        // The connection has ended, which never happens here.
+        let Some(connection) = core.connections.get_mut(id) else { return Ok(()) };
+        connection.wire.check_connack(connack)
     }
 
     /// Joins connection and session. From here on each has the identifier of the other.
@@ -251,6 +262,15 @@ impl ConnectRequest<'_> {
         );
         core.spend_senders();
         sent_again
+    }
+}
+
+/// Adds the result of an exchange of AUTH packets to CONNACK.
+// 5.0 [MQTT-4.12.0-5]; without a method [MQTT-4.12.0-6]
+fn tell_proof<'a>(connack: &mut Connack<'a>, proof: Option<&'a EnhancedProof>) {
+    if let Some(EnhancedProof { method, data }) = proof {
+        connack.properties.authentication_method = Some(method.name());
+        connack.properties.authentication_data = (!data.is_empty()).then_some(data);
     }
 }
 

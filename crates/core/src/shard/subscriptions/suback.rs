@@ -1,16 +1,27 @@
 //! Sends SUBACK and UNSUBACK. The retained messages follow ([`super::retained_delivery`]).
 
 use crate::mqtt::charge::Charge;
+use crate::mqtt::packet::ReasonCode;
 use crate::peers::answer::{Answer, RetainedDelivery, RetainedRequests};
 use crate::routing::retained::Cursor;
+use crate::session::Violation;
 use crate::shard::Shard;
 use crate::shard::turn::work::Job;
 use crate::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
+/// The client's Maximum Packet Size has no room for the answer.
+// 5.0 [MQTT-3.8.4-1], [MQTT-3.10.4-4]: each SUBSCRIBE and UNSUBSCRIBE is answered, and
+// [MQTT-3.1.2-24]: with no packet that the client cannot take.
+const TOO_LARGE: Violation = Violation {
+    reason: ReasonCode::PACKET_TOO_LARGE,
+    what: "the client's Maximum Packet Size is too small for a SUBACK or UNSUBACK",
+};
+
 impl Answer {
     /// Writes SUBACK or UNSUBACK, then queues the retained messages. Returns the job that is left.
     /// If the connection is gone, nothing is written or queued. The session keeps the subscription.
+    /// A client that cannot take the answer would wait for it for ever, so its connection ends.
     pub(crate) fn send(
         self,
         now: Instant,
@@ -27,10 +38,19 @@ impl Answer {
         if is_gated {
             connection.wire.outbox.gate();
         }
-        shard.core.write(id, |wire, counters| {
-            let is_written = wire.put(&kind.packet(packet_id, reasons)).is_ok();
-            counters.packets_sent.add(kind.packet_type(), u64::from(is_written));
+        let fits = shard.core.write(id, |wire, counters| {
+            let fits = wire.put(&kind.packet(packet_id, reasons)).is_ok();
+            counters.packets_sent.add(kind.packet_type(), u64::from(fits));
+            fits
         });
+        if fits == Some(false) {
+            if is_gated && let Some(connection) = shard.core.connections.get_mut(id) {
+                // DISCONNECT promises nothing, so it waits for no commit.
+                connection.wire.outbox.cancel_gate();
+            }
+            shard.fail(now, id, TOO_LARGE);
+            return None;
+        }
         let _charge = Charge::new(retained.memory());
         let RetainedRequests { requests, reading, .. } = retained;
         let reading = reading.filter(|_| !requests.is_empty())?;
