@@ -111,10 +111,26 @@ impl ConnectRequest<'_> {
         }
         let names = access.names(user, client_id);
         let rules = (own, &RuleSource::of_newcomer(listener));
+        let is_v5 = self.connect.version.is_v5();
+        // 3.x has no return code that tells this from a wrong password. A bridge of mosquitto that
+        // speaks 3.1.1 has a will below `$SYS` by default, and would never get in. Such a will is
+        // dropped when it is due.
+        if is_v5 && let Some(cause) = settings.topic_refusal(will.topic) {
+            note(cause, &|_| publish_refusal::bound(cause).to_owned());
+            return Err(match cause {
+                DropReason::TopicTooDeep => ConnectRefusal::new(
+                    ReasonCode::TOPIC_NAME_INVALID,
+                    "the topic of the will has more levels than limits.topic_levels",
+                ),
+                _ => ConnectRefusal::new(
+                    ReasonCode::NOT_AUTHORIZED,
+                    "the topic of the will is reserved for the broker",
+                ),
+            });
+        }
         if will.payload.len() > settings.session.payload_size {
             note(DropReason::TooLarge, &|_| publish_refusal::bound(DropReason::TooLarge).to_owned());
             // 3.x has no return code with this meaning. mosquitto uses the same two.
-            let is_v5 = self.connect.version.is_v5();
             let reason = if is_v5 { ReasonCode::PACKET_TOO_LARGE } else { ReasonCode::NOT_AUTHORIZED };
             return Err(ConnectRefusal::new(reason, "the payload of the will exceeds limits.payload_size"));
         }
