@@ -367,3 +367,25 @@ fn session_is_kept_as_long_as_the_operator_lets_it(version: Version) {
     assert!(!broker.persistent(version, "c").session_present());
 }
 versions!(session_is_kept_as_long_as_the_operator_lets_it: v311, v5);
+
+// 5.0 [MQTT-3.14.4-3]; section 3.14.2.2.2 speaks of the interval in CONNECT.
+#[test]
+fn v5_disconnect_may_name_an_expiry_that_connect_asked_for_in_vain() {
+    let broker = start_broker(|config| config.limits.session_expiry = Duration::ZERO);
+    let mut observer = broker.client(V5, "observer");
+    observer.subscribe(&[("gone", 1)]);
+    let connect = Connect::new(V5, "c").will(Will::new("gone", "").qos(1));
+    let mut client = broker.connect(&connect.clone().with(Property::SessionExpiry(100)));
+    client.send(&[0xE0, 7, 0, 5, 0x11, 0, 0, 0, 50]);
+    assert_eq!(client.expect_closed(), None);
+    observer.settle();
+    assert!(!broker.persistent(V5, "c").session_present(), "the operator keeps no session");
+    // A CONNECT that asks for no session cannot change its mind.
+    for connect in [connect.clone(), connect.with(Property::SessionExpiry(0))] {
+        let mut client = broker.connect(&connect);
+        client.send(&[0xE0, 7, 0, 5, 0x11, 0, 0, 0, 50]);
+        assert_eq!(client.expect_closed(), Some(0x82));
+        let publish = observer.expect_publish();
+        observer.complete(&publish);
+    }
+}

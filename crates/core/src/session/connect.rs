@@ -143,6 +143,7 @@ impl Negotiated {
     /// Begins a connection of the session: the values of its CONNECT hold from now on.
     pub fn begin_connection(&self, session: &mut Session, connect: &Connect<'_>, wire: &mut Wire) {
         session.expiry = self.session_expiry;
+        session.wants_to_outlive = connect.properties.session_expiry.is_some_and(|asked| asked > 0);
         session.version = self.version;
         session.will = connect.will.as_ref().map(|will| Will::of(will).shared());
         session.begin_ack_wait(wire);

@@ -16,9 +16,10 @@ impl Session {
     pub(super) fn check_disconnect(&self, disconnect: &Disconnect<'_>) -> Result<(), Violation> {
         if let Some(expiry) = disconnect.session_expiry
             && expiry > 0
-            && self.expiry == 0
+            && !self.wants_to_outlive
         {
-            // 5.0, section 3.14.2.2.2: an interval of 0 cannot be raised.
+            // 5.0, section 3.14.2.2.2: an interval of 0 in CONNECT cannot be raised. If CONNECT
+            // asked for more and the operator grants 0, the client breaks no rule.
             let what = "DISCONNECT raises a Session Expiry Interval of 0";
             return Err(Violation { reason: ReasonCode::PROTOCOL_ERROR, what });
         }
@@ -112,13 +113,15 @@ mod tests {
     }
 
     #[test]
-    fn a_session_expiry_interval_of_0_cannot_be_raised_by_disconnect() {
+    fn a_session_expiry_interval_of_0_in_connect_cannot_be_raised_by_disconnect() {
         let normal = ReasonCode::NORMAL_DISCONNECTION;
-        for (present, requested, allowed) in
-            [(0, None, true), (0, Some(0), true), (0, Some(1), false), (1, Some(2), true)]
+        for (wants_to_outlive, requested, allowed) in
+            [(false, None, true), (false, Some(0), true), (false, Some(1), false), (true, Some(2), true)]
         {
-            let checked = session(present).check_disconnect(&disconnect(normal, requested));
-            assert_eq!(checked.is_ok(), allowed, "{present} {requested:?}");
+            // The operator may grant 0 in both cases.
+            let session = Session { wants_to_outlive, ..session(0) };
+            let checked = session.check_disconnect(&disconnect(normal, requested));
+            assert_eq!(checked.is_ok(), allowed, "{wants_to_outlive} {requested:?}");
         }
     }
 

@@ -110,6 +110,9 @@ pub struct Session {
     /// The Session Expiry Interval in seconds. 0 ends the session with its connection; 0xFFFF_FFFF
     /// is never.
     pub expiry: u32,
+    /// True if the CONNECT of the present connection asked for a Session Expiry Interval above 0,
+    /// whatever the operator granted.
+    wants_to_outlive: bool,
     /// The protocol version of the last connection.
     pub version: ProtocolVersion,
     /// The sending half: queue and in-flight window.
@@ -174,6 +177,7 @@ impl Session {
         Session {
             client_id: client_id.into(),
             expiry,
+            wants_to_outlive: false,
             version: ProtocolVersion::V3_1_1,
             sender: Sender::new(redelivery),
             receiver: Receiver::default(),
