@@ -25,6 +25,7 @@
 //! | `refusals` | refused requests of clients, and what `where` finds of them and of drops |
 //! | `rates` | clients that send more than their rate allows |
 //! | `peers` | publishers that wait for other shards |
+//! | `keep_alive` | packets that take longer than the Keep Alive of their client |
 //! | `suspend` | a machine that was suspended |
 //! | `gauges` | windows, queues and overdue sessions, as housekeeping counts them |
 //! | `names` | names, topics and filters at their limits, charged by their bytes |
@@ -58,6 +59,7 @@ mod driver;
 mod findings;
 mod gates;
 mod gauges;
+mod keep_alive;
 mod large_groups;
 mod lease;
 mod letters;

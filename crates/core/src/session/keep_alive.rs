@@ -40,7 +40,8 @@ impl KeepAlive {
         u16::try_from(self.limit_ms / 1500).unwrap_or(u16::MAX)
     }
 
-    /// Records that the client sent a whole packet. The bytes of a partial one do not count.
+    /// Records that the client sent a whole packet, or a good part of a long one (`has_grown` in
+    /// `shard/clients/receive.rs`). Single bytes do not count.
     // 3.1.1 [MQTT-3.1.2-24], 5.0 [MQTT-3.1.2-22]
     pub fn heard(&mut self, now: Instant) {
         self.heard = now;

@@ -56,6 +56,20 @@ pub enum ReadProgress {
     Closed,
 }
 
+/// Bytes of one packet that count for Keep Alive as much as a whole packet.
+///
+/// On a slow link a long PUBLISH takes longer than its Keep Alive. A client whose library sends no
+/// PINGREQ within a packet, which it cannot, would be disconnected at each attempt. A client that
+/// sends a byte now and then has to send so many within its Keep Alive.
+const STEADY: usize = 1_000;
+
+/// Returns true if a packet that grows from `before` to `after` bytes has completed another
+/// [`STEADY`] bytes. Needs no memory of earlier reads.
+#[inline]
+fn has_grown(before: usize, after: usize) -> bool {
+    before / STEADY < after / STEADY
+}
+
 impl Shard {
     /// Takes in bytes that a socket had, and flushes whenever much waits to be written. Never
     /// returns [`ReadProgress::Flush`].
@@ -115,13 +129,14 @@ impl Shard {
         if !was_dirty {
             self.core.effects.flush_last(id, others);
         }
-        // Whole packets count, not bytes.
         if taken > 0
             && let Some(connection) = self.core.connections.get_mut(id)
             // The time of CONNECT goes on until CONNACK.
             && connection.phase() != Phase::Exchanging
         {
             connection.keep_alive.heard(now);
+        } else if taken == 0 && has_grown(bytes.len() - input.len(), bytes.len()) {
+            self.hear_part_of_packet(now, id);
         }
         match joined {
             None if taken == input.len() => progress,
@@ -141,6 +156,15 @@ impl Shard {
                 }
                 keep(now, id, progress, rest, self)
             }
+        }
+    }
+
+    /// Records that a packet of a client has come a good part further.
+    #[cold]
+    fn hear_part_of_packet(&mut self, now: Instant, id: ConnectionId) {
+        // The time of CONNECT goes on until CONNACK.
+        if let Some(connection) = self.core.connections.get_mut(id).filter(|c| c.is_established()) {
+            connection.keep_alive.heard(now);
         }
     }
 
