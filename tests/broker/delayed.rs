@@ -53,6 +53,47 @@ fn earlier_ones_come_first_and_retained_ones_stay() {
     assert_eq!((&*publish.topic, publish.retain), ("later/b", true));
 }
 
+const NO_LOCAL: u8 = 0x04;
+
+// 5.0 [MQTT-3.8.3-3]
+#[test]
+fn v5_a_delayed_message_does_not_come_back_by_a_subscription_with_no_local() {
+    on_one_and_three_threads(|broker| {
+        let mut other = broker.client(V5, "other");
+        other.subscribe(&[("later/#", NO_LOCAL | 1)]);
+        for id in ["c0", "c1", "c2", "c3"] {
+            let mut client = broker.client(V5, id);
+            client.subscribe(&[("later/#", NO_LOCAL | 1)]);
+            for seconds in [0, 1] {
+                client.deliver(&Message::new(format!("$delayed/{seconds}/later/t"), id).qos(1));
+                let publish = other.expect_publish();
+                assert_eq!(publish.text(), id);
+                other.complete(&publish);
+            }
+            client.settle();
+            client.disconnect();
+        }
+    });
+}
+
+// 5.0 [MQTT-3.8.3-3]
+#[test]
+fn v5_no_local_holds_for_a_message_that_is_delayed_over_a_restart() {
+    let memory = Memory::default();
+    let broker = start_broker_on(&memory, |_| {});
+    let mut client = broker.persistent(V5, "c");
+    client.subscribe(&[("later/#", NO_LOCAL | 1)]);
+    client.deliver(&Message::new("$delayed/1/later/t", "own").qos(1));
+    client.disconnect();
+    let mut other = broker.persistent(V5, "other");
+    other.subscribe(&[("later/#", NO_LOCAL | 1)]);
+    other.disconnect();
+    let (broker, _memory) = restart_on(broker, &memory, |_| {});
+    let (mut client, mut other) = (broker.persistent(V5, "c"), broker.persistent(V5, "other"));
+    assert_eq!(other.expect_publish().text(), "own");
+    client.settle();
+}
+
 #[test]
 fn v5_message_expiry_counts_from_the_publication() {
     let broker = start_broker(|_| {});

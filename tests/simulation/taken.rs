@@ -29,6 +29,12 @@ pub struct Arrival {
 }
 
 impl Oracle {
+    /// Whether a message was put off before a crash, after which there may be other shards.
+    fn may_have_moved(&self, message: &Message) -> bool {
+        let Some(delay) = message.delay else { return false };
+        self.crashes.iter().any(|at| *at >= message.first_sent.saturating_sub(delay))
+    }
+
     /// A session takes over a message for the first time: only if it asked for it, as it asked for
     /// it.
     pub fn allow(&mut self, session: usize, copy: &Arrival) -> Result<(), String> {
@@ -47,8 +53,9 @@ impl Oracle {
             .subscriptions
             .iter()
             .filter(|s| s.covers(message.topic) && s.left.is_none_or(|left| message.first_sent <= left))
-            // Who put it off, or published what goes out again, is not known any more.
-            .filter(|s| !(own && s.options.no_local && message.delay.is_none() && !again))
+            // Who published what goes out again is not known any more. After a start with other
+            // shards, a message that was put off may not find its publisher.
+            .filter(|s| !(own && s.options.no_local) || again || self.may_have_moved(message))
             .collect();
         let as_published = message.retain && live.iter().any(|s| s.options.retain_as_published);
         let fits = if live.is_empty() {
@@ -59,7 +66,7 @@ impl Oracle {
         } else if again {
             check_options_again(message, copy, &live)
         } else {
-            check_options(message, copy, &live)
+            check_options((message, own), copy, &live)
         };
         if !copy.retain {
             fits?;
@@ -303,12 +310,18 @@ fn is_by_one_subscribe(log: &SessionLog, message: &Message) -> bool {
     only.is_some() && covering.next().is_none() && message.sends <= 1
 }
 
-/// QoS, RETAIN and Subscription Identifiers of a copy that came live.
+/// QoS, RETAIN and Subscription Identifiers of a copy that came live. `own`: to the session of its
+/// publisher.
 // 3.1.1 [MQTT-3.8.4-6], [MQTT-3.3.1-9]; 5.0 [MQTT-3.8.4-8], [MQTT-3.3.1-12], [MQTT-3.3.1-13],
 // [MQTT-3.3.4-3] to -5
-fn check_options(message: &Message, copy: &Arrival, live: &[&Subscription]) -> Result<(), String> {
+fn check_options(
+    (message, own): (&Message, bool),
+    copy: &Arrival,
+    live: &[&Subscription],
+) -> Result<(), String> {
     let shared = message.topic.is_shared();
-    let certain = || live.iter().filter(|s| !shared && s.stands_for(message));
+    let comes_back = |s: &&&Subscription| !(own && s.options.no_local);
+    let certain = || live.iter().filter(|s| !shared && s.stands_for(message)).filter(comes_back);
     let most = live.iter().map(|s| s.options.qos).max().unwrap_or(QoS::AtMostOnce).min(message.qos);
     let least = certain().map(|s| s.options.qos).max().unwrap_or(QoS::AtMostOnce).min(message.qos);
     if copy.qos < least || copy.qos > most {

@@ -25,6 +25,7 @@ use crate::session::drops::{DropReason, Dropped};
 use crate::session::publish_refusal;
 use crate::shard::core::Core;
 use crate::shard::delivery::fans::Fans;
+use crate::shard::delivery::own_publications::publisher;
 use crate::shard::settings::OWN_DELAYED;
 use crate::shard::subscriptions::routes::Routes;
 use crate::shard::turn::work::Job;
@@ -440,7 +441,11 @@ fn publish_one(
         // The broker was down beyond the end of the message's Message Expiry Interval.
         return core.drop_of_nobody(&Dropped::unsent(DropReason::Expired, message));
     }
-    let mut publication = Publication::of(&message, None);
+    // No Local goes by the client identifier, which the owner has. The session lives in this shard,
+    // unless the broker was started with another number of threads since. 5.0 [MQTT-3.8.3-3]
+    let session = owner.as_ref().and_then(|owner| core.sessions.find(owner.client_id()));
+    let publisher = session.map(|session| publisher(core.peers.here(), session));
+    let mut publication = Publication::of(&message, publisher);
     publication.atomic = true;
     if message.header().retain {
         let publisher = owner.clone();
