@@ -21,6 +21,7 @@ mod delayed;
 mod durability;
 mod events;
 mod flow_control;
+mod half_closed;
 mod http_service;
 mod keep_alive;
 mod message_expiry;

@@ -212,6 +212,26 @@ fn ends_in_order(configure: impl FnOnce(&mut homing::config::Config), publicatio
     assert_eq!(kit::packet(&mut watcher), (0x30, marker[2..].to_vec()), "no will");
 }
 
+/// The socket moves to the thread of the session with all that the client sent, and takes bytes only
+/// after the reactor of that thread has seen it.
+#[test]
+fn connack_and_the_reply_to_a_close_frame_come_whatever_thread_the_session_lives_on() {
+    let broker = kit::start_with(vec![listener()], |config| config.runtime.threads = 3);
+    let address = broker.addresses()[0];
+    for n in 0..20 {
+        let mut socket = upgrade(kit::dial(address), address, "/mqtt", None).expect("an upgrade");
+        let connect = Connect::new(V311, &format!("c{n}")).encode();
+        // Both frames leave with one write.
+        socket.write(Message::Binary(Bytes::from(connect))).expect("room in the buffer");
+        socket.close(None).expect("open");
+        match socket.read().expect("a CONNACK") {
+            Message::Binary(bytes) => assert_eq!(&bytes[..], CONNACK, "{n}"),
+            other => panic!("{n}: {other:?}"),
+        }
+        assert!(matches!(socket.read(), Ok(Message::Close(_))), "{n}");
+    }
+}
+
 #[test]
 fn everything_before_a_close_frame_is_handled() {
     ends_in_order(|_| {}, 3_000, 10);

@@ -22,6 +22,9 @@ use std::task::{self, Poll};
 /// three reads at most, so that a fast publisher does not keep others waiting.
 const READS_PER_TURN: usize = 2;
 
+/// The cause of an end that the peer began.
+const PEER_CLOSED: &str = "closed by the peer";
+
 /// The calls of a connection into the driver of its shard. Dispatch is static.
 pub trait ConnectionDriver: 'static {
     /// Begins a turn of the shard.
@@ -55,6 +58,11 @@ pub trait ConnectionDriver: 'static {
 
     /// Writes the outbox of this connection.
     fn flush_connection(&self, id: ConnectionId);
+
+    /// Tells the shard that the client has closed its side, after all its packets were handled.
+    /// Returns true if the client is owed bytes. The shard then has the connection closed when they
+    /// are written, or at a deadline.
+    fn half_close(&self, id: ConnectionId) -> bool;
 
     /// Tells the shard that packets of this connection are overdue for their acknowledgement.
     /// `view` is the state of the socket.
@@ -90,8 +98,8 @@ pub struct ConnectionActor<D> {
     /// True if a deadline of the connection has passed, and the client is not disconnected yet. The
     /// client was silent, or took no bytes, for too long.
     overdue: bool,
-    /// True if TLS or WebSocket was closed by the peer, and the shard has not handled all that came
-    /// before. The connection ends when it has.
+    /// True if the peer has closed its side, and the shard has not handled all that came before, or
+    /// owes answers. The connection ends when it has, and does not.
     peer_closed: bool,
     /// True if the shard knows that a part of a TLS record or WebSocket frame has come.
     has_partial: bool,
@@ -285,15 +293,22 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
         self.driver.move_to_shard(shard, incoming);
     }
 
-    /// Ends the connection after the last byte of the client.
+    /// Ends the connection after the last byte of the client, and after the answers to it.
     fn end_of_stream(&mut self) {
         // The client may have closed its side alone, and still read the answers. A WebSocket client
         // waits for the reply to its close frame.
         self.driver.flush_connection(self.id);
+        // A socket that has just moved here takes no bytes until the reactor has reported it, and
+        // some answers wait for a commit or for another shard.
+        let is_owed = self.driver.half_close(self.id);
         if let Some(endpoint) = &self.endpoint {
+            if is_owed || endpoint.transport().has_pending() {
+                self.peer_closed = true;
+                return;
+            }
             endpoint.transport().close_layers();
         }
-        self.gone("closed by the peer");
+        self.gone(PEER_CLOSED);
     }
 
     /// Closes the socket and reports it, once.
@@ -320,6 +335,7 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
                 }
                 self.end_if_hung_up();
             }
+            IdleConnection::Abandon if self.peer_closed => self.gone(PEER_CLOSED),
             IdleConnection::Abandon => self.gone("takes no bytes"),
         }
     }
@@ -412,7 +428,7 @@ impl<D: ConnectionDriver> Handler<ConnectionNotice> for ConnectionActor<D> {
                 if let Some(endpoint) = &self.endpoint {
                     endpoint.transport().close_layers();
                 }
-                self.gone("closed");
+                self.gone(if self.peer_closed { PEER_CLOSED } else { "closed" });
             }
             ConnectionNotice::KeysUsedUp => self.driver.keys_used_up(self.id),
             ConnectionNotice::Broken => self.gone("cannot be written to"),

@@ -40,6 +40,7 @@ struct Recorder {
     is_silent: Cell<bool>,
     has_unread: Cell<bool>,
     has_waiting: Cell<bool>,
+    is_owed: Cell<bool>,
     is_stuck: Cell<bool>,
     home: Cell<Option<ShardId>>,
 }
@@ -61,6 +62,7 @@ impl Recorder {
             is_silent: Cell::new(false),
             has_unread: Cell::new(false),
             has_waiting: Cell::new(false),
+            is_owed: Cell::new(false),
             is_stuck: Cell::new(false),
             home: Cell::default(),
         });
@@ -146,6 +148,10 @@ impl ConnectionDriver for Recorder {
         self.call(Call::Flush);
     }
 
+    fn half_close(&self, _: ConnectionId) -> bool {
+        self.is_owed.get()
+    }
+
     fn acknowledgement_due(&self, _: ConnectionId, view: SocketView) {
         self.call(Call::AcknowledgementDue(view.arrived));
     }
@@ -203,6 +209,22 @@ fn bytes_go_to_the_shard_until_the_client_closes() {
         assert_eq!(driver.taken(), b"one two");
         // The outbox is written once more: the client may have closed its side alone.
         assert_eq!(calls[calls.len() - 2..], [Call::Flush, Call::Closed("closed by the peer".into())]);
+    });
+}
+
+#[test]
+fn a_client_that_closes_its_side_is_kept_until_it_has_what_it_is_owed() {
+    run(async {
+        let (driver, mut client) = Recorder::start(1024).await;
+        driver.is_owed.set(true);
+        client.shutdown().await.expect("open");
+        driver.until(|call| *call == Call::Flush).await;
+        driver.notify(ConnectionNotice::Retransmit);
+        driver.until(|call| matches!(call, Call::AcknowledgementDue(_))).await;
+        assert!(!driver.calls().iter().any(|call| matches!(call, Call::Closed(_))), "{:?}", driver.calls());
+        // The shard has the connection closed when all is written.
+        driver.notify(ConnectionNotice::Close);
+        assert_eq!(driver.until_closed().await.last(), Some(&Call::Closed("closed by the peer".into())));
     });
 }
 

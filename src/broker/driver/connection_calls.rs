@@ -58,6 +58,10 @@ impl ConnectionDriver for ShardDriver {
         self.with_shard(|shard, now| shard.flush_connection(now, id, &mut self.io()));
     }
 
+    fn half_close(&self, id: ConnectionId) -> bool {
+        self.with_shard(|shard, now| shard.half_close(now, id))
+    }
+
     fn acknowledgement_due(&self, id: ConnectionId, view: SocketView) {
         self.with_shard(|shard, now| shard.input(now, Input::AcknowledgementDue(id, view)));
     }

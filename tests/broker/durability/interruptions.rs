@@ -1,7 +1,20 @@
 //! Connections that end, and sessions that are taken over, while a commit is under way.
 
-use super::{Stored, on_stored_brokers};
+use super::Stored;
+use crate::support::launch::with_one_and_three_threads;
+use crate::support::memory_store::Memory;
 use crate::support::{Connect, Kind, Message, RawClient, V5, V311};
+use std::time::Duration;
+
+/// Runs a test against stored brokers of one and of three threads. A client that closes its side
+/// while a commit is stopped is gone soon, although it is owed an answer.
+fn on_stored_brokers(test: impl Fn(&Stored)) {
+    with_one_and_three_threads(|threads| {
+        test(&Stored::configured(Memory::default(), threads, Duration::ZERO, |config| {
+            config.network.write_timeout = Duration::from_millis(100);
+        }));
+    });
+}
 
 fn message(qos: u8) -> Message {
     Message::new("t", "x").qos(qos)

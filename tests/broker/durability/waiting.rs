@@ -2,7 +2,11 @@
 
 use super::{Stored, on_stored_brokers};
 use crate::support::client::subscribe_packet;
+use crate::support::launch::with_one_and_three_threads;
+use crate::support::memory_store::Memory;
 use crate::support::{Connect, Kind, Message, Packet, Property, RawClient, V5, V311};
+use std::net::Shutdown;
+use std::time::Duration;
 
 /// A message for `t` at a QoS.
 fn message(qos: u8) -> Message {
@@ -332,5 +336,40 @@ fn a_message_for_more_shared_groups_than_a_byte_counts_is_taken_over_whole() {
             member.complete(&publish);
         }
         assert_eq!(publisher.expect_ack(Kind::Pubrec, id).code, 0);
+    });
+}
+
+// 3.1.1 [MQTT-4.3.2-2]; 5.0 [MQTT-4.3.2-4]
+#[test]
+fn what_waits_for_the_commit_comes_to_a_client_that_has_closed_its_side() {
+    on_stored_brokers(|stored| {
+        away(stored, "away");
+        for version in [V311, V5] {
+            let mut publisher = stored.broker.client(version, "p");
+            stored.gate.close();
+            publisher.publish(&message(1));
+            publisher.stream().shutdown(Shutdown::Write).expect("a socket that is open");
+            stored.gate.wait_for_commit();
+            stored.assert_nothing_came([&mut publisher]);
+            stored.gate.open();
+            let came = publisher.read_to_end();
+            assert!(matches!(came[..], [Packet::Ack(_)]), "{came:?}");
+        }
+    });
+}
+
+#[test]
+fn a_client_that_has_closed_its_side_waits_for_no_commit_beyond_the_write_timeout() {
+    with_one_and_three_threads(|threads| {
+        let stored = Stored::configured(Memory::default(), threads, Duration::ZERO, |config| {
+            config.network.write_timeout = Duration::from_millis(500);
+        });
+        away(&stored, "away");
+        let mut publisher = stored.passing("p");
+        stored.gate.close();
+        publisher.publish(&message(1));
+        publisher.stream().shutdown(Shutdown::Write).expect("a socket that is open");
+        stored.gate.wait_for_commit();
+        assert_eq!(publisher.read_to_end(), []);
     });
 }

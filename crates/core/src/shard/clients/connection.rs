@@ -24,6 +24,7 @@ use crate::session::topic_alias::IncomingAliases;
 use crate::session::trace_steps::NotedPackets;
 use crate::session::wire::Wire;
 use crate::shard::clients::bans::BanSearch;
+use crate::shard::clients::flush::HalfClosed;
 use crate::shard::clients::metered_traffic::MeteredTraffic;
 use crate::shard::clients::partial::{Partial, next_byte};
 use crate::shard::clients::pause::{Pause, Pauses};
@@ -94,6 +95,8 @@ pub struct Rare {
     /// The time of the last byte of a partial TLS record or WebSocket frame, and the maximum time
     /// until the next byte; `None` if no byte is expected.
     pub rest_awaited: Option<(Instant, Duration)>,
+    /// The end of the client's stream, while the client is owed bytes; `None` for most clients.
+    pub(super) half_closed: Option<HalfClosed>,
     /// The authentication, from the request until CONNECT is handled.
     authentication: Option<Box<Authentication>>,
     /// The exchange of AUTH packets, while it waits for the client.
@@ -245,6 +248,12 @@ impl Connection {
         self.rare.as_ref()?.exchange.as_deref()
     }
 
+    /// Returns the end of the client's stream, if the client has closed its side.
+    #[inline]
+    pub(super) fn half_closed(&self) -> Option<HalfClosed> {
+        self.rare.as_ref()?.half_closed
+    }
+
     /// Returns the parts of [`Self::rare`], to change them. Allocates missing parts.
     pub fn rare_mut(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
@@ -388,6 +397,8 @@ impl Connection {
             // Keep Alive is paused. The decision has a deadline of its own.
             Phase::Authenticating => self.authentication_deadline(awake_since),
             Phase::Untraced | Phase::Traced => match &self.rare {
+                // Nothing is waited for. The write deadline holds.
+                Some(rare) if rare.half_closed.is_some() => Instant::NEVER,
                 // Keep Alive is paused during a pause for the rate, which ends by this deadline.
                 Some(rare) => {
                     let ends = rare.ends.unwrap_or(Instant::NEVER).min(self.rate_pause_look());
@@ -404,9 +415,11 @@ impl Connection {
     }
 
     /// Returns the time at which a socket that takes no bytes is closed, or [`Instant::NEVER`] if
-    /// no bytes wait for the socket.
+    /// no bytes wait for the socket. A client that has closed its side has no more time than this
+    /// to get what it is owed.
     pub fn write_deadline(&self, timeout: Duration, awake_since: Instant) -> Instant {
-        match (self.phase, self.blocked) {
+        let half_closed = self.half_closed().map_or(Instant::NEVER, |half_closed| half_closed.since);
+        match (self.phase, self.blocked.min(half_closed)) {
             (Phase::Closing { .. }, _) => self.phase_time,
             (_, Instant::NEVER) => Instant::NEVER,
             (_, since) => since.max(awake_since) + timeout,

@@ -152,7 +152,8 @@ pub enum IdleConnection {
     /// The client is paused for its rate. More of its acknowledgements may be handled now. If its
     /// socket is closed, the connection can end.
     Paused,
-    /// The socket takes no bytes, and is closed at once.
+    /// The socket takes no bytes, or not in time what a client that has closed its side is owed. It
+    /// is closed at once.
     Abandon,
 }
 
@@ -163,8 +164,11 @@ impl IdleConnection {
         let connections = &shard.core.connections;
         let Some(connection) = connections.get(id) else { return IdleConnection::Abandon };
         if connections.write_deadline(id) <= now {
-            let waiting_bytes = connection.wire.outbox.len();
-            shard.disconnect(now, id, None, DisconnectCause::WriteTimeout { waiting_bytes });
+            // A client that has closed its side ended the connection itself.
+            if connection.half_closed().is_none() {
+                let waiting_bytes = connection.wire.outbox.len();
+                shard.disconnect(now, id, None, DisconnectCause::WriteTimeout { waiting_bytes });
+            }
             return IdleConnection::Abandon;
         }
         if connections.read_deadline(id) <= now {

@@ -1,13 +1,31 @@
 //! The flush of one connection: its outbox goes to its socket, as far as the socket and the commits
 //! let it.
+//!
+//! A client that has closed its side of the connection may still read. It gets what it is owed: the
+//! answers to the packets that it sent, and what was in its outbox before them. Then the connection
+//! ends as one without DISCONNECT. It ends at `network.write_timeout` at the latest, because a
+//! client that has vanished looks the same. Messages that are sent to it meanwhile may come, but
+//! nothing waits for them. Otherwise a flood would keep the connection until its deadline.
 
 use crate::session::outbox::Outbox;
 use crate::shard::Shard;
-use crate::shard::clients::connection::{Leaves, Phase};
+use crate::shard::clients::connection::{Connection, Leaves, Phase};
 use crate::shard::clients::follow_up::outbox_has_room;
+use crate::shard::clients::pause::Pause;
+use crate::shard::clients::sessions::Sessions;
 use crate::shard::turn::io::{Io, Written};
 use crate::slots::ConnectionId;
 use crate::time::Instant;
+
+/// The end of a client's stream, and what the client is owed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HalfClosed {
+    /// The time at which the driver found the end.
+    pub since: Instant,
+    /// The offset in the stream to the client up to which it is owed the bytes. `None` while a
+    /// packet of the client is not answered.
+    owed: Option<u64>,
+}
 
 impl Shard {
     /// Writes one connection's outbox as far as its socket takes bytes. In a cluster no promise
@@ -35,6 +53,27 @@ impl Shard {
             outbox.committed(write_buffer.last_committed());
         }
         Some(outbox)
+    }
+
+    /// Notes that a client has closed its side of the connection, and that all its packets are
+    /// handled. Returns true while the client is owed bytes. The connection then ends by
+    /// [`Io::finish`], or by its write deadline. May be called again.
+    pub fn half_close(&mut self, now: Instant, id: ConnectionId) -> bool {
+        let Some(connection) = self.core.connections.get_mut(id) else { return false };
+        if connection.is_closing() {
+            // It has a deadline of its own, and ends once its outbox is empty.
+            return !connection.wire.outbox.is_empty();
+        }
+        if connection.half_closed().is_none() {
+            // Nearly every client that goes is owed nothing, and costs no allocation.
+            if connection.wire.outbox.is_empty() && !is_unanswered(connection, &self.core.sessions) {
+                return false;
+            }
+            connection.rare_mut().half_closed = Some(HalfClosed { since: now, owed: None });
+        }
+        let is_owed = !is_paid(connection, &self.core.sessions);
+        self.core.connections.register_write_idle(id, &mut self.core.effects);
+        is_owed
     }
 }
 
@@ -76,6 +115,13 @@ fn flushed(now: Instant, id: ConnectionId, written: Written, shard: &mut Shard) 
     if finished && let Phase::Closing { leaves, .. } = phase {
         return Flushed::Finished(leaves);
     }
+    if pending == 0
+        && let Some(connection) = shard.core.connections.get_mut(id)
+        && is_paid(connection, &shard.core.sessions)
+    {
+        // The client sends nothing more, so it need not be waited for.
+        return Flushed::Finished(Leaves::Client);
+    }
     if !finished {
         shard.core.connections.register_write_idle(id, &mut shard.core.effects);
     }
@@ -102,4 +148,28 @@ enum Flushed {
     Finished(Leaves),
     /// There is no such connection any more.
     Gone,
+}
+
+/// Returns true if a client has closed its side, and its socket has taken all that it is owed. Costs
+/// one load for every other client.
+// 3.1.1 [MQTT-3.2.0-1], [MQTT-3.8.4-1], [MQTT-4.3.2-2], [MQTT-4.3.3-2]; 5.0 [MQTT-3.2.0-1],
+// [MQTT-3.8.4-1], [MQTT-4.3.2-4], [MQTT-4.3.3-8]
+#[inline]
+fn is_paid(connection: &mut Connection, sessions: &Sessions) -> bool {
+    let Some(mut half_closed) = connection.half_closed() else { return false };
+    if half_closed.owed.is_none() && !is_unanswered(connection, sessions) {
+        half_closed.owed = Some(connection.wire.outbox.end_offset());
+        connection.rare_mut().half_closed = Some(half_closed);
+    }
+    half_closed.owed.is_some_and(|owed| connection.wire.outbox.written() >= owed)
+}
+
+/// Returns true if a packet of the client has no answer in the outbox yet: a PUBLISH that waits for
+/// a commit or for another shard, a SUBSCRIBE or UNSUBSCRIBE that is not in force, or a packet that
+/// takes several turns.
+fn is_unanswered(connection: &Connection, sessions: &Sessions) -> bool {
+    let session = connection.session.and_then(|session| sessions.get(session));
+    session.is_some_and(|entry| entry.session.receiver.unanswered() > 0)
+        || connection.pauses.has(Pause::PeerBarrier)
+        || connection.pauses.has(Pause::Work)
 }
