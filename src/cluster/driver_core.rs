@@ -118,8 +118,8 @@ impl<D: Database> DriverCore<D> {
         self.tail.mark()
     }
 
-    /// Returns the position of the last frame that the database of a standby has, or had when the node
-    /// became the owner.
+    /// Returns the position of the last frame that the database of a standby has, or had when the
+    /// node became the owner.
     pub fn database_position(&self) -> u64 {
         self.follower.as_ref().map_or(self.recovered_at, Follower::written)
     }

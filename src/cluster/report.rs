@@ -212,8 +212,8 @@ impl NodeReport {
         }
     }
 
-    /// Returns the seconds for which a frame is not stored, or a change not committed. Frames without
-    /// changes may be stored while no change is.
+    /// Returns the seconds for which a frame is not stored, or a change not committed. Frames
+    /// without changes may be stored while no change is.
     fn not_stored(&self) -> f64 {
         self.undecided.max(self.uncommitted)
     }

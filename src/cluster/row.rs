@@ -55,8 +55,8 @@ pub(super) fn drain_key(node: &str) -> String {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct DrainRow {
-    /// The process that is asked. A later process of the node does not obey: whoever typed the command
-    /// twice, or typed it for a node that had just ended, did not mean its next start.
+    /// The process that is asked. A later process of the node does not obey: whoever typed the
+    /// command twice, or typed it for a node that had just ended, did not mean its next start.
     pub process: u64,
 }
 
@@ -293,8 +293,8 @@ impl Rows {
         }
     }
 
-    /// Removes a row that asks this node to leave. Returns true if this process is asked, and the row is
-    /// gone.
+    /// Removes a row that asks this node to leave. Returns true if this process is asked, and the
+    /// row is gone.
     fn takes_drain(&self, asked: DrainRow) -> bool {
         let RowsStart { engine, view, process, .. } = &self.start;
         let is_gone = engine.remove_row(&drain_key(&view.node)).is_ok();

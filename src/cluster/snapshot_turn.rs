@@ -1,10 +1,10 @@
-//! Decides when the next snapshot is due, whose turn it is to make it, and which frames nobody needs
-//! after it.
+//! Decides when the next snapshot is due, whose turn it is to make it, and which frames nobody
+//! needs after it.
 //!
-//! One node makes it, because a copy of a database costs its disk and the network. The others cannot
-//! see if it does: a disk that hangs keeps a thread for ever, while the node goes on to write its row.
-//! So they wait for a while, and then one after the other makes it in its place. Two snapshots at once
-//! are harmless: the pointer counts.
+//! One node makes it, because a copy of a database costs its disk and the network. The others
+//! cannot see if it does: a disk that hangs keeps a thread for ever, while the node goes on to
+//! write its row. So they wait for a while, and then one after the other makes it in its place. Two
+//! snapshots at once are harmless: the pointer counts.
 
 use super::engine::Bounds;
 use super::row::{ClusterView, NodeRow, Pointer};
@@ -45,8 +45,9 @@ fn bytes_behind(bounds: &Bounds, position: u64) -> u128 {
     u128::from(bounds.bytes) * u128::from(newer) / u128::from(frames.max(1))
 }
 
-/// Returns true if a snapshot of this node's database helps: it is newer than the newest one, and does
-/// not make the next one due at half of the growth. A database that a disk keeps behind is not near.
+/// Returns true if a snapshot of this node's database helps: it is newer than the newest one, and
+/// does not make the next one due at half of the growth. A database that a disk keeps behind is not
+/// near.
 pub(super) fn is_near(row: &NodeRow, bounds: &Bounds, pointer: Pointer, database: u64) -> bool {
     row.database > pointer.position && bytes_behind(bounds, row.database) < wanted(bounds, database) / 2
 }
@@ -90,9 +91,9 @@ impl SnapshotTurn {
         self.due = None;
     }
 
-    /// Notes that one is due. Returns true if it is the turn of a node that has this many others before
-    /// it: each has [`PATIENCE`], and half of the room that those before it have left. So the last one
-    /// comes in time also for a log that is full within seconds.
+    /// Notes that one is due. Returns true if it is the turn of a node that has this many others
+    /// before it: each has [`PATIENCE`], and half of the room that those before it have left. So
+    /// the last one comes in time also for a log that is full within seconds.
     pub(super) fn is_due(&mut self, before: usize, bounds: &Bounds, now: Instant) -> bool {
         let (since, bytes) = *self.due.get_or_insert((now, bounds.bytes));
         let before = u32::try_from(before).unwrap_or(u32::MAX);
@@ -122,12 +123,12 @@ impl SnapshotTurn {
 }
 
 impl ClusterView {
-    /// Returns the names of the nodes that make a snapshot before this one does; `None` if this one makes
-    /// none. `is_near` tells whether the database of a row is near the end of the log: what another one
-    /// copies lets no frame go.
+    /// Returns the names of the nodes that make a snapshot before this one does; `None` if this one
+    /// makes none. `is_near` tells whether the database of a row is near the end of the log: what
+    /// another one copies lets no frame go.
     ///
-    /// Those that stand by come first, in the order of `cluster.nodes`: they have the time. The owner is
-    /// the last.
+    /// Those that stand by come first, in the order of `cluster.nodes`: they have the time. The
+    /// owner is the last.
     pub(super) fn before_in_turn(&self, is_near: impl Fn(&NodeRow) -> bool) -> Option<Vec<String>> {
         let (rows, now) = (self.rows(), clock::now());
         let row = |name: &String| rows.iter().find(|seen| seen.row.node == *name);

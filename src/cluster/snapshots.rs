@@ -1,10 +1,10 @@
 //! Snapshots: whole databases in the engine, so that the log before them can go, and a node with an
 //! empty disk can join.
 //!
-//! A standby makes them, because it has the time; the owner only if no standby does (`snapshot_turn`).
-//! Two are kept. The log loses the frames before the older snapshot, whichever node sees first that
-//! it can. So a node that fetches the newer one finds all frames behind it. If the log is nearly full,
-//! it loses those before the newer one, too.
+//! A standby makes them, because it has the time; the owner only if no standby does
+//! (`snapshot_turn`). Two are kept. The log loses the frames before the older snapshot, whichever
+//! node sees first that it can. So a node that fetches the newer one finds all frames behind it. If
+//! the log is nearly full, it loses those before the newer one, too.
 
 use super::engine::{Bounds, Engine, EngineError, SnapshotError};
 use super::row::{ClusterRow, ClusterView, Pointer, SNAPSHOT};
@@ -431,7 +431,8 @@ mod tests {
         }
     }
 
-    /// Returns the position of the newest snapshot after each of these looks, seconds after the start.
+    /// Returns the position of the newest snapshot after each of these looks, seconds after the
+    /// start.
     fn newest_after(snapshots: &mut Snapshots, looks: &[u64]) -> Vec<u64> {
         let start = clock::now();
         let look = |seconds: &u64| {

@@ -55,8 +55,8 @@ impl SeenRow {
     }
 }
 
-/// What the store of an owner says beside the log: a full log, a database that hangs and a group that
-/// never fits are not in the driver's facts, because beats are stored meanwhile.
+/// What the store of an owner says beside the log: a full log, a database that hangs and a group
+/// that never fits are not in the driver's facts, because beats are stored meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreFacts {
     /// QoS 1 and 2 messages are refused for want of room.

@@ -13,7 +13,8 @@ use std::time::Duration;
 /// What the threads of the store do on the disk. Each field is written by one thread.
 #[derive(Debug, Default)]
 pub struct DiskWatch {
-    /// The time since which the present changes are written into the database, repetitions included.
+    /// The time since which the present changes are written into the database, repetitions
+    /// included.
     applying: WaitingSince,
     /// The time at which the last transaction ended, in milliseconds of the process's clock.
     applied: AtomicU64,

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-/// Bound of a fail-over on a busy machine. 10 s until the disk counts as one that hangs, and 6 s without
-/// a frame.
+/// Bound of a fail-over on a busy machine. 10 s until the disk counts as one that hangs, and 6 s
+/// without a frame.
 const FAIL_OVER: Duration = Duration::from_secs(90);
 /// Bytes of a message, and messages whose bytes are half as many again as the log holds.
 const LARGE: usize = 128 << 10;

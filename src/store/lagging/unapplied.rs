@@ -336,8 +336,8 @@ impl Unapplied {
         self.progress.notify_all();
     }
 
-    /// Waits until the memory of all changes is released, at most for `patience`. Returns true if it
-    /// is.
+    /// Waits until the memory of all changes is released, at most for `patience`. Returns true if
+    /// it is.
     pub(in crate::store) fn await_release(&self, patience: Duration) -> bool {
         let state = self.lock();
         let position = state.changed;

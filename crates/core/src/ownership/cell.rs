@@ -265,8 +265,8 @@ impl CellOwnership {
 
     /// Returns true if the last owner was an earlier process of this directory. It has ended,
     /// because this process has the directory's lock. A copy of the disk on another machine has
-    /// another boot. A copy on the same machine that runs as another node has another name: the lock
-    /// of a copy says nothing of the process that has the original.
+    /// another boot. A copy on the same machine that runs as another node has another name: the
+    /// lock of a copy says nothing of the process that has the original.
     fn is_own(&self, claim: Claim) -> bool {
         let CellNode { node, directory, boot, .. } = self.node;
         let is_earlier = claim.node == node && claim.directory == directory && claim.boot == boot;
@@ -276,8 +276,8 @@ impl CellOwnership {
     /// Appends the next frame of an owner, if nothing is under way.
     fn append_if_due(&mut self, now: Instant, outputs: &mut Vec<OwnershipOutput>) {
         let kind = match &self.state {
-            // A group is a sign of life, too: with some clients served, a standby would wait for ever
-            // while the others hang. A recovery has to go on: it may wait for its group.
+            // A group is a sign of life, too: with some clients served, a standby would wait for
+            // ever while the others hang. A recovery has to go on: it may wait for its group.
             State::Holding(_) if self.progress == Progress::Stuck => None,
             State::Recovering(tenure)
             | State::Holding(tenure)
