@@ -8,7 +8,7 @@
 //! bytes were forced to the disk, they are damaged, and the start is refused: an acknowledged
 //! message would be missing. A file that is shorter than it was made refuses the start as well.
 //! Damage in frames of the database is ignored. A next file without frames proves nothing about the
-//! file before it: [`candidate`].
+//! file before it: `candidate`.
 
 use super::candidate::{self, Candidate};
 use super::segment::{HEADER, Segment, SegmentHeader, Tail, end_before, read_header};
